@@ -1,6 +1,6 @@
 """Finding the legal configs of space definitions, beside Kernel Tuner and pyATF, in one run.
 
-    cargo build --release -p warplap-core --example spaces
+    cargo build --release -p warplap-report --example spaces
     python lab/spaces.py [--repeats 3] [--large] [FILE ...]
 
 Needs kernel-tuner and pyatf. CPU seconds of the fastest repeat of each: Kernel Tuner's default (a list), pyATF's tree (no
@@ -69,7 +69,7 @@ def main():
     arguments.add_argument("--large", action="store_true")
     arguments.add_argument("--program", default=os.path.join(ROOT, "target/release/examples/spaces"))
     arguments = arguments.parse_args()
-    files = arguments.files or sorted(glob.glob(os.path.join(ROOT, "crates/warplap-core/tests/spaces/construct/*.json")))
+    files = arguments.files or sorted(glob.glob(os.path.join(ROOT, "crates/warplap-report/tests/spaces/construct/*.json")))
     print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}")
     print("| space | legal | Kernel Tuner | pyATF tree | ours, counted | ours, listed | KT / listed | pyATF / listed |")
     print("|---|---|---|---|---|---|---|---|")

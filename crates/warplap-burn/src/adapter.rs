@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use warplap::core::arg::Scalar;
+use warplap::core::arg::ScalarArg;
 use warplap::core::device::Device;
 use warplap::core::slot::Slot;
 use warplap::ops::registry::Known;
@@ -13,7 +13,7 @@ use warplap::{Arg, Error};
 use crate::desk::Entry;
 use crate::heat;
 use crate::lies::wrong;
-use crate::place::{Place, copied};
+use crate::place::{Placing, copied};
 use crate::structure::Indices;
 
 /// What a call gives for one slot.
@@ -28,7 +28,7 @@ pub enum Slotted<T> {
     #[doc(hidden)]
     Indices(Arc<Indices>),
     /// A number.
-    Scalar(Scalar),
+    ScalarArg(ScalarArg),
 }
 
 impl<T> From<Option<T>> for Slotted<T> {
@@ -38,14 +38,14 @@ impl<T> From<Option<T>> for Slotted<T> {
 }
 
 /// How a call is made.
-pub(crate) struct Manner<'m, P: Place> {
+pub(crate) struct Manner<'m, P: Placing> {
     /// Whether indices were checked already.
     pub(crate) promised: bool,
     /// Burn's own way to the same outputs, where it has one.
     pub(crate) burns_own: Option<&'m dyn Fn() -> Vec<P::Tensor>>,
 }
 
-impl<P: Place> Manner<'_, P> {
+impl<P: Placing> Manner<'_, P> {
     /// Indices are looked at.
     pub(crate) const CHECKED: Self = Manner { promised: false, burns_own: None };
     /// Indices were checked already.
@@ -54,7 +54,7 @@ impl<P: Place> Manner<'_, P> {
 
 /// Runs a problem on what is given by slot; gives the slots that are written, in order: each new, one dimension long,
 /// and as its slot lies.
-pub(crate) fn launch<P: Place, O: Known>(
+pub(crate) fn launch<P: Placing, O: Known>(
     problem: &O::Problem,
     given: Vec<Slotted<P::Tensor>>,
     manner: &Manner<'_, P>,
@@ -96,7 +96,7 @@ pub(crate) fn launch<P: Place, O: Known>(
 }
 
 /// One thing a slot: what is given, held to the slot, and new tensors where a slot is written.
-fn settled<P: Place>(
+fn settled<P: Placing>(
     entry: &Entry,
     given: Vec<Slotted<P::Tensor>>,
     beside: &P::Tensor,
@@ -122,7 +122,7 @@ fn settled<P: Place>(
 }
 
 /// What a kernel is given for a slot.
-fn lend<'a, P: Place>(
+fn lend<'a, P: Placing>(
     tensor: &'a mut Slotted<P::Tensor>,
     slot: &Slot,
     pin: Option<&'a P::Pin>,
@@ -142,7 +142,7 @@ fn lend<'a, P: Place>(
         },
         (Slotted::Tensor(_), _) => Err(wrong(&slot.name, "is given, the problem has none: leave it out")),
         (Slotted::Indices(indices), _) => Ok(Arg::Read(P::indices(indices, device)?)),
-        (Slotted::Scalar(number), _) => Ok(Arg::Scalar(*number)),
+        (Slotted::ScalarArg(number), _) => Ok(Arg::Scalar(*number)),
         (Slotted::Absent, _) => Ok(Arg::Absent),
     }
 }

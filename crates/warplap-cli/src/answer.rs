@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 use warplap::How;
-use warplap::any::Standing;
+use warplap::any::VariantStatus;
 use warplap::core::candidate::{Candidate, Outcome, Trial};
 use warplap::core::objective::Objective;
-use warplap::core::ranked::Ranked;
-use warplap::core::record::Edition;
+use warplap::core::ranking::Ranked;
+use warplap::core::record::TuningRun;
 use warplap::core::rejection::Rejection;
 use warplap::core::timing::Stages;
 use warplap::core::verdict::Grade;
@@ -25,7 +25,7 @@ pub(crate) struct Answer {
     pub(crate) how: How,
     pub(crate) winner: Candidate,
     /// Absent where nothing was ever measured.
-    pub(crate) edition: Option<Edition>,
+    pub(crate) edition: Option<TuningRun>,
     /// What became of a provisional record that was there.
     pub(crate) note: Option<String>,
     /// Wall seconds this answer took.
@@ -38,7 +38,7 @@ pub(crate) struct Answer {
     pub(crate) stages: Stages,
     /// Libraries built for it just now, seconds of all builds, and seconds in which at least one was under way.
     pub(crate) builds: Option<(usize, f64, f64)>,
-    pub(crate) variants: Vec<Standing>,
+    pub(crate) variants: Vec<VariantStatus>,
 }
 
 /// How many candidates came to which end.
@@ -51,7 +51,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    pub(crate) fn of(edition: &Edition) -> Tally {
+    pub(crate) fn of(edition: &TuningRun) -> Tally {
         let skipped = edition.skipped.iter().map(|s| s.configs.max(1)).sum();
         // Where the budget ended the race, those whose turn never came were skipped, not lost.
         let capped = edition.verdict.grade == Grade::Capped;
@@ -91,7 +91,7 @@ impl Answer {
 
     /// How many times faster the winner is than the best of some variants, by their gap to it; `None` where none of
     /// them was timed.
-    fn speedup(&self, over: impl Fn(&Standing) -> bool) -> Option<f64> {
+    fn speedup(&self, over: impl Fn(&VariantStatus) -> bool) -> Option<f64> {
         let edition = self.edition.as_ref()?;
         let named = |id: &str| self.variants.iter().any(|v| v.id == id && over(v));
         let best = edition.ranked().into_iter().find(|r| named(&r.trial.candidate.variant))?;
@@ -110,7 +110,7 @@ impl Answer {
     pub(crate) fn json(&self) -> Value {
         let verdict = self.edition.as_ref().map(|e| &e.verdict);
         let tflops = self.edition.as_ref().map(|e| e.work.flops / e.verdict.median_us * 1e-6);
-        let ranked = self.edition.as_ref().map(Edition::ranked).unwrap_or_default();
+        let ranked = self.edition.as_ref().map(TuningRun::ranked).unwrap_or_default();
         let failed = self.edition.iter().flat_map(|e| &e.trials).filter(|t| !t.is_right());
         let trials: Vec<Value> = (ranked.iter().map(|r| timed(r, &self.objective)))
             .chain(failed.map(|t| trial(t, &self.objective)))

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use warplap::core::letters::{is_unseen, visible};
+use warplap::core::sanitize_text::{is_unseen, visible};
 
 #[cfg(feature = "fleet")]
 use crate::commands::fleet;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anstyle::{AnsiColor, Style};
 use indicatif::ProgressBar;
 use serde_json::Value;
-use warplap::core::letters::{is_unseen, visible};
+use warplap::core::sanitize_text::{is_unseen, visible};
 
 use crate::failure::Failure;
 use crate::global::Global;

@@ -1,10 +1,10 @@
 //! The facts of a report: an edition, or a race that is still on, comes in; what the page draws goes out as JSON.
 
 use serde_json::{Map, Value, json};
-use warplap::any::Standing;
+use warplap::any::VariantStatus;
 use warplap::core::candidate::{Candidate, Outcome, Trial};
 use warplap::core::measure::Measurement;
-use warplap::core::record::{Edition, Skipped};
+use warplap::core::record::{Skipped, TuningRun};
 use warplap::core::rejection::Rejection;
 use warplap::core::verdict::Grade;
 
@@ -30,14 +30,14 @@ pub(crate) struct Subject<'s> {
     pub(crate) problem: &'s str,
     pub(crate) key: &'s str,
     pub(crate) device: &'s str,
-    pub(crate) variants: &'s [Standing],
+    pub(crate) variants: &'s [VariantStatus],
     /// FLOP/s and bytes a second at best, where they were measured.
     pub(crate) ceilings: Option<(f64, f64)>,
 }
 
 impl Subject<'_> {
     /// The facts of a tuned problem.
-    pub(crate) fn tuned(&self, edition: &Edition) -> Value {
+    pub(crate) fn tuned(&self, edition: &TuningRun) -> Value {
         let verdict = &edition.verdict;
         let winner = &verdict.winner;
         let mut lines = story::beside(edition, self.variants);
@@ -87,7 +87,7 @@ impl Subject<'_> {
     }
 
     fn facts(&self, notes: &[String], leader: Option<&Candidate>) -> Value {
-        let own = |v: &&Standing| leader.is_some_and(|l| l.variant == v.id) && !v.axes.is_empty();
+        let own = |v: &&VariantStatus| leader.is_some_and(|l| l.variant == v.id) && !v.axes.is_empty();
         let standing = self.variants.iter().find(own).or_else(|| self.variants.iter().max_by_key(|v| v.axes.len()));
         let axes = standing.map_or(&[][..], |s| &s.axes[..]);
         let axes: Vec<Value> = axes.iter().map(|(name, values)| json!({"name": name, "values": values})).collect();
@@ -123,7 +123,7 @@ fn cost(trial: &Trial) -> f64 {
 }
 
 /// The facts of a recorded space.
-pub(crate) fn recorded(file: &str, recorded: &warplap::core::recorded::Recorded) -> Value {
+pub(crate) fn recorded(file: &str, recorded: &warplap::report::recorded::Recorded) -> Value {
     let axes = recorded.space.axes();
     let trial = |i: usize| {
         let config: Map<String, Value> = axes

@@ -84,7 +84,7 @@ impl From<StoreError> for Failure {
     fn from(e: StoreError) -> Self {
         match e {
             // A disk that is full or a store that is busy is nobody's bad input.
-            StoreError::Io { .. } | StoreError::Busy { .. } | StoreError::Shelf { .. } => {
+            StoreError::Io { .. } | StoreError::Busy { .. } | StoreError::Backend { .. } => {
                 Failure::NoAnswer(e.to_string())
             }
             e => Failure::input(e),

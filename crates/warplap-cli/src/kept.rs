@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use warplap::any::Standing;
-use warplap::core::given;
+use warplap::any::VariantStatus;
 use warplap::core::objective::Objective;
-use warplap::core::record::{Edition, Record};
+use warplap::core::record::{Record, TuningRun};
 use warplap::core::store::{Checked, Store};
+use warplap::core::user_files;
 use warplap::{Bucket, DType, Mode, Settings};
 
 use crate::facts::Subject;
@@ -25,10 +25,10 @@ pub(crate) struct Kept {
     pub(crate) problem: String,
     pub(crate) key: String,
     pub(crate) device: String,
-    pub(crate) edition: Edition,
+    pub(crate) edition: TuningRun,
     /// What was raced for.
     pub(crate) objective: Objective,
-    pub(crate) variants: Vec<Standing>,
+    pub(crate) variants: Vec<VariantStatus>,
     /// FLOP/s and bytes a second at best, where they were measured.
     pub(crate) ceilings: Option<(f64, f64)>,
     /// The records of the same key on every device.
@@ -44,19 +44,19 @@ impl Kept {
         let by = |bucket: Bucket| {
             let settings = Settings { mode: Mode::Replay, bucket, policy, ..Settings::default() };
             let tuner = asked.open(&machine.device, machine.store.clone(), settings)?;
-            let found = tuner.find(&asked.problem)?;
-            Ok::<_, Failure>((tuner, found))
+            let result = tuner.find(&asked.problem)?;
+            Ok::<_, Failure>((tuner, result))
         };
-        let (mut tuner, mut found) = by(Bucket::default())?;
-        if found.edition.is_none() {
-            (tuner, found) = by(Bucket::Exact)?;
+        let (mut tuner, mut result) = by(Bucket::default())?;
+        if result.edition.is_none() {
+            (tuner, result) = by(Bucket::Exact)?;
         }
         let unknown =
-            || Failure::input(format!("{what}: {}: expected a tuned problem (warplap tune {what})", found.matched));
-        let edition = found.edition.clone().ok_or_else(unknown)?;
+            || Failure::input(format!("{what}: {}: expected a tuned problem (warplap tune {what})", result.matched));
+        let edition = result.edition.clone().ok_or_else(unknown)?;
         let slug = tuner.device_slug();
         let ceilings = ceilings(&machine.store, &slug, &asked.problem, edition.work.bytes);
-        let same = |entry: &warplap::core::store::Entry| entry.op == found.key.op && entry.hash == found.key.hash();
+        let same = |entry: &warplap::core::store::Entry| entry.op == result.key.op && entry.hash == result.key.hash();
         let everywhere =
             machine.store.entries().into_iter().filter(same).filter_map(|entry| match machine.store.check(&entry) {
                 Checked::Whole(record) => Some((entry.device_slug, *record)),
@@ -67,7 +67,7 @@ impl Kept {
             title: asked.title(),
             objective: asked.spec().map_or_else(Default::default, |s| s.objective.clone()),
             op: tuner.op(),
-            key: found.key.text.clone(),
+            key: result.key.text.clone(),
             device: slug,
             variants: tuner.variants(Some(&asked.problem))?,
             everywhere: everywhere.collect(),
@@ -100,7 +100,7 @@ pub(crate) fn ceilings(store: &Store, slug: &str, problem: &str, bytes: f64) -> 
 /// Writes a file that a user names, `what` says by which argument: who reads it meanwhile sees the old one, and what is
 /// no regular file is written through. That there is no room for it is not the user's mistake.
 pub(crate) fn write(path: &Path, content: &[u8], what: &str) -> Result<(), Failure> {
-    given::write(path, content).map_err(|e| match is_full(&e) {
+    user_files::write(path, content).map_err(|e| match is_full(&e) {
         true => Failure::NoAnswer(format!("{what} {}: {e}: nothing was written there", path.display())),
         false => Failure::input(format!("{what} {}: {e}: expected a file that can be written", path.display())),
     })

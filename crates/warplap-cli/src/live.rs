@@ -19,11 +19,11 @@ pub(crate) struct Live<'l> {
     inner: &'l dyn Observer,
     subject: Subject<'l>,
     file: &'l Path,
-    state: Mutex<State>,
+    state: Mutex<LiveState>,
 }
 
 #[derive(Default)]
-struct State {
+struct LiveState {
     trials: Vec<Trial>,
     candidates: usize,
     leader: Option<String>,
@@ -35,7 +35,7 @@ impl<'l> Live<'l> {
         Live { inner, subject, file, state: Mutex::default() }
     }
 
-    fn show(&self, state: &mut State) {
+    fn show(&self, state: &mut LiveState) {
         if state.written.is_some_and(|at| at.elapsed() < EVERY) {
             return;
         }

@@ -70,7 +70,7 @@ pub(crate) fn kept(root: Option<&Path>, writes: bool) -> Result<Store, Failure> 
         };
     }
     address.open().map_err(|e| match e {
-        StoreError::Shelf { .. } => Failure::input(format!("--store: {e}")),
+        StoreError::Backend { .. } => Failure::input(format!("--store: {e}")),
         e => Failure::input(format!("--store: {e}: expected a directory of yours alone")),
     })
 }

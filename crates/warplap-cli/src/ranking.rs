@@ -2,8 +2,8 @@
 //! each one's gap to the winner, as wide as the terminal is.
 
 use warplap::core::candidate::{Candidate, Outcome};
-use warplap::core::ranked::Ranked;
-use warplap::core::record::Edition;
+use warplap::core::ranking::Ranked;
+use warplap::core::record::TuningRun;
 use warplap::core::verdict::Grade;
 
 use crate::console::{Console, DIM, GOOD, NAME, WARN, paint};
@@ -16,7 +16,7 @@ use crate::units;
 const SHOWN: usize = 12;
 
 /// Everyone who was timed, in the order that was decided.
-pub(crate) fn table(edition: &Edition, console: &Console) -> String {
+pub(crate) fn table(edition: &TuningRun, console: &Console) -> String {
     let ranked = edition.ranked();
     let shown = if console.verbose > 0 { ranked.len() } else { SHOWN.min(ranked.len()) };
     if shown == 0 {

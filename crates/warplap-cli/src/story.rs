@@ -1,13 +1,13 @@
 //! The story of a verdict in sentences, the same wherever it is told: who won, by how much, how surely.
 
-use warplap::any::Standing;
-use warplap::core::record::Edition;
+use warplap::any::VariantStatus;
+use warplap::core::record::TuningRun;
 
 use crate::answer::Tally;
 use crate::units;
 
 /// How the verdict came about, in one sentence.
-pub(crate) fn decided(edition: &Edition) -> String {
+pub(crate) fn decided(edition: &TuningRun) -> String {
     let verdict = &edition.verdict;
     let ahead = match (&verdict.runner_up, verdict.margin) {
         (Some(second), Some(margin)) if !verdict.ties.contains(second) => {
@@ -36,39 +36,42 @@ pub(crate) fn decided(edition: &Edition) -> String {
 }
 
 /// How the winner did in a program's own call, where it met somebody there.
-pub(crate) fn called(edition: &Edition) -> Option<String> {
-    let heat = edition.last_heat.as_ref()?;
-    let (time, longer) = (units::time(heat.call_us), 100.0 * heat.gap);
+pub(crate) fn called(edition: &TuningRun) -> Option<String> {
+    let contest = edition.end_to_end_race.as_ref()?;
+    let (time, longer) = (units::time(contest.call_us), 100.0 * contest.gap);
     Some(match longer {
-        longer if longer >= 0.0 => format!("{time} as a program calls it; {} takes {longer:.1} % longer", heat.other),
-        _ => format!("{time} as a program calls it; {} cannot be told from it there", heat.other),
+        longer if longer >= 0.0 => {
+            format!("{time} as a program calls it; {} takes {longer:.1} % longer", contest.other)
+        }
+        _ => format!("{time} as a program calls it; {} cannot be told from it there", contest.other),
     })
 }
 
 /// Who won, in one line.
-pub(crate) fn headline(edition: &Edition) -> String {
+pub(crate) fn headline(edition: &TuningRun) -> String {
     let verdict = &edition.verdict;
     let spread = units::plus_minus(verdict.median_us, verdict.ci_us);
     format!("{} takes {} {spread}", verdict.winner, units::time(verdict.median_us))
 }
 
 /// What the winner is worth beside the best library and the reference, where they were timed.
-pub(crate) fn beside(edition: &Edition, variants: &[Standing]) -> Vec<String> {
+pub(crate) fn beside(edition: &TuningRun, variants: &[VariantStatus]) -> Vec<String> {
     let ranked = edition.ranked();
-    let best = |over: &dyn Fn(&Standing) -> bool| {
+    let best = |over: &dyn Fn(&VariantStatus) -> bool| {
         let named = |id: &str| variants.iter().any(|v| v.id == id && over(v));
         ranked.iter().find(|r| named(&r.trial.candidate.variant))
     };
     let mut lines = Vec::new();
-    for (what, found) in [("best library", best(&|v| v.library)), ("reference", best(&|v| v.reference && !v.library))] {
-        let Some(found) = found else { continue };
-        let name = &found.trial.candidate;
-        let spread = found.plus_minus().map(|p| format!(" ± {:.1} %", 100.0 * p)).unwrap_or_default();
-        lines.push(match found.won {
+    for (what, result) in [("best library", best(&|v| v.library)), ("reference", best(&|v| v.reference && !v.library))]
+    {
+        let Some(result) = result else { continue };
+        let name = &result.trial.candidate;
+        let spread = result.plus_minus().map(|p| format!(" ± {:.1} %", 100.0 * p)).unwrap_or_default();
+        lines.push(match result.won {
             true => format!("the {what} itself won"),
             false => {
-                let ratio = units::times(Some(1.0 + found.behind));
-                format!("{ratio} as fast as the {what}: {name}, {}{spread}", units::time(found.time_us))
+                let ratio = units::times(Some(1.0 + result.behind));
+                format!("{ratio} as fast as the {what}: {name}, {}{spread}", units::time(result.time_us))
             }
         });
     }
@@ -76,7 +79,7 @@ pub(crate) fn beside(edition: &Edition, variants: &[Standing]) -> Vec<String> {
 }
 
 /// What the winner reaches, where the work is known.
-pub(crate) fn reaches(edition: &Edition) -> Option<String> {
+pub(crate) fn reaches(edition: &TuningRun) -> Option<String> {
     let us = edition.verdict.median_us;
     let rate = (edition.work.flops > 0.0).then(|| units::rate(edition.work.flops / us * 1e6));
     let share = edition.floor_us.map(|floor| {

@@ -1,73 +1,37 @@
-//! The words and the road of warplap. This crate knows no device.
+//! The words and the engine of warplap. This crate knows no device.
 //!
-//! A request takes this road, one room a stage:
+//! A request goes through one room a stage:
 //! request → key → lookup → (miss) listing → pruning → search → build → verify → measure → verdict → record → dispatch.
+//! `engine` calls the others in this order.
 #![forbid(unsafe_code)]
 
-mod ahead;
-pub mod arg;
-pub mod array;
-pub mod background;
-pub mod bench;
-pub mod bucket;
-pub mod by_type;
-pub mod candidate;
-pub mod card;
-mod case;
-pub mod catalog;
-pub mod caught;
-mod contained;
+mod candidates;
 mod contest;
-pub mod declare;
 pub mod device;
 pub mod dispatch;
-pub mod dtype;
-pub mod environment;
+pub mod engine;
 pub mod error;
-mod fields;
-pub mod fingerprint;
-mod gate;
-pub mod given;
-pub mod graph;
-pub mod key;
-mod lanes;
-mod ledger;
-pub mod letters;
+mod io;
 pub mod measure;
-pub mod objective;
-pub mod op;
-pub mod oracle;
-pub mod passing;
-pub mod problem;
-pub mod progress;
-mod promoted;
-mod prover;
-pub mod proving;
-pub mod prune;
-pub mod quarantine;
-pub mod ranked;
-pub mod record;
-pub mod recorded;
-pub mod regret;
-pub mod rejection;
-pub mod resources;
-pub mod roofline;
-pub mod sandbox;
-pub mod scalar;
-mod scout;
-mod sealed;
+mod model;
+mod prove;
+mod records;
 pub mod search;
-pub mod settings;
-pub mod shift;
-pub mod slot;
 pub mod space;
 pub mod split;
-pub mod stir;
 pub mod store;
-pub mod timing;
-pub mod tolerance;
-pub mod tuner;
-pub mod variant;
-pub mod verdict;
-pub mod verify;
-mod yardstick;
+
+// Whoever uses this crate names what it needs, not the room.
+pub use candidates::{candidate, catalog, prune, rejection, variant};
+pub use contest::verdict;
+pub use device::{fingerprint, resources};
+pub use dispatch::by_type;
+pub use engine::compare::{bench, regret};
+pub use engine::{background, progress, settings};
+pub use io::{environment, sanitize_text, temp_dirs, user_files};
+pub use measure::timing;
+pub use model::{
+    arg, array, bucket, declare, dtype, erased, key, objective, op, problem, roofline, scalar, slot, tolerance,
+};
+pub use prove::{oracle, panics, perturb_inputs, quarantine, sandbox, shift, verify, worker_entry};
+pub use records::{ranking, record};

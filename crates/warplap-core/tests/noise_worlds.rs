@@ -109,7 +109,7 @@ struct Device {
     world: World,
     rng: fastrand::Rng,
     /// True ln seconds, noise, chance of an outlier and reaction of each candidate.
-    lanes: Vec<[f64; 4]>,
+    contestants: Vec<[f64; 4]>,
     now: f64,
     drift: f64,
     /// ln of the present slow-down, and when it changes.
@@ -129,7 +129,7 @@ impl Device {
     fn new(world: World, candidates: usize, seed: u64) -> Device {
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x005e_ed0f_c10c);
         let best = rng.usize(..candidates);
-        let lanes = (0..candidates)
+        let contestants = (0..candidates)
             .map(|i| {
                 let slower = if i == best { 0.0 } else { 2.5 * rng.f64().powi(2) };
                 let noise = between(&mut rng, world.noise);
@@ -138,7 +138,7 @@ impl Device {
             })
             .collect();
         let drift = world.drift * normal(&mut rng);
-        let mut device = Device { world, rng, lanes, now: 0.0, drift, spell: 0.0, until: 0.0 };
+        let mut device = Device { world, rng, contestants, now: 0.0, drift, spell: 0.0, until: 0.0 };
         if let Some(spells) = world.spells {
             // Starts within a spell as often as any moment does.
             if device.rng.f64() < spells.mean[0] / (spells.mean[0] + spells.mean[1]) {
@@ -156,8 +156,8 @@ impl Device {
 
     /// How much slower the pick truly is than the best.
     fn loss(&self, pick: usize) -> f64 {
-        let best = self.lanes.iter().map(|l| l[0]).fold(f64::INFINITY, f64::min);
-        (self.lanes[pick][0] - best).exp_m1()
+        let best = self.contestants.iter().map(|l| l[0]).fold(f64::INFINITY, f64::min);
+        (self.contestants[pick][0] - best).exp_m1()
     }
 
     fn advance(&mut self, seconds: f64) {
@@ -177,7 +177,7 @@ impl Device {
 
 impl Stopwatch for Device {
     fn sample(&mut self, lane: usize) -> Result<f64, Rejection> {
-        let [time, noise, outliers, reaction] = self.lanes[lane];
+        let [time, noise, outliers, reaction] = self.contestants[lane];
         let clock = self.drift + self.spell - self.world.boost * (-self.now / 0.100).exp();
         let outlier = if self.rng.f64() < outliers { between(&mut self.rng, [1.05, 2.0]).ln() } else { 0.0 };
         let seconds = (time + reaction * clock + noise * normal(&mut self.rng) + outlier).exp();
@@ -280,7 +280,7 @@ fn the_same_key_raced_a_hundred_times_has_one_winner_or_says_tie() {
             let mut won = [0; 8];
             for seed in 0..100 {
                 let mut device = Device::new(world, 8, seed);
-                for (i, lane) in device.lanes.iter_mut().enumerate() {
+                for (i, lane) in device.contestants.iter_mut().enumerate() {
                     let slower = [0.0, behind, 0.05, 0.08, 0.2, 0.5, 1.0, 2.0][i];
                     lane[0] = (1e-3f64 * (1.0 + slower)).ln();
                 }

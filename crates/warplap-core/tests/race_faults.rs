@@ -44,7 +44,7 @@ fn a_broken_time_at_any_position_never_wins() {
             if let Some(hit) = hit {
                 assert_ne!(leader, hit, "{broken} at {position}");
                 assert!(!race.ties.contains(&hit) && race.runner_up != Some(hit));
-                assert!(matches!(race.lanes[hit], Lane::Rejected(Rejection::Impossible { .. })));
+                assert!(matches!(race.contestants[hit], Lane::Rejected(Rejection::Impossible { .. })));
             }
             assert!(race.sigma.is_finite() && race.margin.is_none_or(f64::is_finite));
         }
@@ -67,7 +67,7 @@ fn faster_than_physics_is_impossible() {
     let says = |_, lane| Ok([1e-3, 0.85e-3, 0.95e-3, 1.2e-3][lane]);
     let plan = RacePlan { floor: Some(1e-3), ..RacePlan::default() };
     let race = race(4, &mut Script { taken: 0, says }, &plan, &mut || false);
-    assert!(matches!(race.lanes[1], Lane::Rejected(Rejection::Impossible { .. })));
+    assert!(matches!(race.contestants[1], Lane::Rejected(Rejection::Impossible { .. })));
     assert_eq!(race.leader, Some(2), "ceilings are measured too: a tenth below the floor is allowed");
 }
 
@@ -119,7 +119,9 @@ fn an_incumbent_is_sampled_first_and_known_when_the_budget_ends() {
             asked > 1
         });
         assert_eq!((race.leader, race.ended), (Some(2), Ended::Capped));
-        assert!(race.lanes.iter().filter(|l| matches!(l, Lane::Rejected(Rejection::TimedOut { .. }))).count() == 3);
+        assert!(
+            race.contestants.iter().filter(|l| matches!(l, Lane::Rejected(Rejection::TimedOut { .. }))).count() == 3
+        );
     }
 }
 
@@ -135,7 +137,7 @@ fn any_sample() -> impl Strategy<Value = Option<f64>> {
 proptest! {
     #[test]
     fn no_sequence_of_samples_panics(
-        lanes in 0usize..7,
+        contestants in 0usize..7,
         samples in proptest::collection::vec(any_sample(), 1..80),
         numbers in proptest::collection::vec(any::<f64>(), 3),
         odd_plan in any::<bool>(),
@@ -157,18 +159,18 @@ proptest! {
             None => Ok(honest(lane, n)),
         };
         let mut asked = 0;
-        let race = race(lanes, &mut Script { taken: 0, says }, &plan, &mut || {
+        let race = race(contestants, &mut Script { taken: 0, says }, &plan, &mut || {
             asked += 1;
             asked > stop_after
         });
-        prop_assert_eq!(race.lanes.len(), lanes);
-        let measured = race.lanes.iter().filter(|l| matches!(l, Lane::Measured(_))).count();
+        prop_assert_eq!(race.contestants.len(), contestants);
+        let measured = race.contestants.iter().filter(|l| matches!(l, Lane::Measured(_))).count();
         prop_assert_eq!(race.leader.is_some(), measured > 0);
         if let Some(leader) = race.leader {
-            prop_assert!(matches!(race.lanes[leader], Lane::Measured(_)));
+            prop_assert!(matches!(race.contestants[leader], Lane::Measured(_)));
             prop_assert!(!race.ties.contains(&leader));
         }
-        for lane in race.lanes.iter().chain(race.ties.iter().map(|&t| &race.lanes[t])) {
+        for lane in race.contestants.iter().chain(race.ties.iter().map(|&t| &race.contestants[t])) {
             if let Lane::Measured(m) = lane {
                 prop_assert!(m.median_us.is_finite() && m.median_us > 0.0);
                 prop_assert!(m.ci_us[0] <= m.median_us && m.median_us <= m.ci_us[1]);

@@ -29,7 +29,7 @@ use warplap_core::rejection::Rejection;
 use warplap_core::roofline::{Bandwidth, Ceilings};
 use warplap_core::space::Config;
 use warplap_core::split::gate::{self, OFF, Seats, seats};
-use warplap_core::split::{Gathered, Heat, Share, screen};
+use warplap_core::split::{Gathered, GpuContest, Share, screen};
 use warplap_core::verdict::Contender;
 
 const CANDIDATES: usize = 256;
@@ -67,11 +67,11 @@ struct Kernel {
 
 /// How much slower a card is than a nominal one, in arithmetic and in memory.
 #[derive(Clone, Copy)]
-struct Card {
+struct Gpu {
     factors: [f64; 2],
 }
 
-impl Card {
+impl Gpu {
     fn seconds(&self, kernel: Kernel) -> f64 {
         let [arithmetic, memory] = self.factors;
         kernel.seconds * (kernel.arithmetic * arithmetic + (1.0 - kernel.arithmetic) * memory)
@@ -87,7 +87,7 @@ impl Card {
 
 /// The clock of a card with some candidates on it.
 struct Clock<'k> {
-    lanes: &'k [f64],
+    contestants: &'k [f64],
     rng: fastrand::Rng,
     passed: f64,
 }
@@ -95,7 +95,7 @@ struct Clock<'k> {
 impl Stopwatch for Clock<'_> {
     fn sample(&mut self, lane: usize) -> Result<f64, Rejection> {
         let struck = if self.rng.f64() < 0.01 { 1.05 + 0.95 * self.rng.f64() } else { 1.0 };
-        let seconds = self.lanes[lane] * (0.01 * normal(&mut self.rng)).exp() * struck;
+        let seconds = self.contestants[lane] * (0.01 * normal(&mut self.rng)).exp() * struck;
         self.passed += seconds;
         Ok(seconds)
     }
@@ -109,7 +109,7 @@ impl Stopwatch for Clock<'_> {
 struct Run {
     kernels: Vec<Kernel>,
     contenders: Vec<Contender>,
-    cards: Vec<Card>,
+    cards: Vec<Gpu>,
     rng: fastrand::Rng,
 }
 
@@ -121,7 +121,7 @@ impl Run {
             .collect();
         kernels[rng.usize(..candidates)].seconds = 1e-3;
         let mut factor = |sigma: f64| (sigma * normal(&mut rng)).exp();
-        let mut cards: Vec<Card> = (0..CARDS).map(|_| Card { factors: world.sigma.map(&mut factor) }).collect();
+        let mut cards: Vec<Gpu> = (0..CARDS).map(|_| Gpu { factors: world.sigma.map(&mut factor) }).collect();
         if world.hot {
             cards[rng.usize(..CARDS)].factors[0] *= 1.3;
         }
@@ -130,22 +130,22 @@ impl Run {
     }
 
     /// Races these on a card. The heat's seconds are those of the simulated clock, proofs included.
-    fn heat(&mut self, card: usize, who: &[usize], confirm: bool) -> Heat {
-        let lanes: Vec<f64> = who.iter().map(|i| self.cards[card].seconds(self.kernels[*i])).collect();
+    fn race_on(&mut self, card: usize, who: &[usize], confirm: bool) -> GpuContest {
+        let contestants: Vec<f64> = who.iter().map(|i| self.cards[card].seconds(self.kernels[*i])).collect();
         let contenders: Vec<Contender> = who.iter().map(|i| self.contenders[*i].clone()).collect();
         let (seed, rng) = (self.rng.u64(..), self.rng.fork());
-        let mut clock = Clock { lanes: &lanes, rng, passed: PROOF * who.len() as f64 };
+        let mut clock = Clock { contestants: &contestants, rng, passed: PROOF * who.len() as f64 };
         let plan = RacePlan { eps: EPS, confirm, seed, ..RacePlan::default() };
         let raced = race(who.len(), &mut clock, &plan, &mut || false);
-        let heat = Heat::of(&format!("card-{card}"), &raced, &contenders, &plan).expect("somebody finished");
-        Heat { seconds: clock.passed, ..heat }
+        let race_on = GpuContest::of(&format!("card-{card}"), &raced, &contenders, &plan).expect("somebody finished");
+        GpuContest { seconds: clock.passed, ..race_on }
     }
 
     /// Every card of these races its share, with or without the anchors' say.
-    fn shares(&mut self, cards: &[usize]) -> Vec<Heat> {
+    fn shares(&mut self, cards: &[usize]) -> Vec<GpuContest> {
         let (of, candidates) = (u32::try_from(cards.len()).unwrap(), self.kernels.len());
         let share = |nth: usize| Share { nth: u32::try_from(nth).unwrap(), of }.of_lists(&[candidates]).remove(0);
-        cards.iter().enumerate().map(|(nth, card)| self.heat(*card, &share(nth), false)).collect()
+        cards.iter().enumerate().map(|(nth, card)| self.race_on(*card, &share(nth), false)).collect()
     }
 
     /// Whether a candidate is within 1 % of the best.
@@ -164,8 +164,8 @@ fn index(candidate: &Candidate) -> usize {
     usize::try_from(candidate.config.int("i").unwrap()).unwrap()
 }
 
-fn longest(heats: &[Heat]) -> f64 {
-    heats.iter().map(|heat| heat.seconds).fold(0.0, f64::max)
+fn longest(contests: &[GpuContest]) -> f64 {
+    contests.iter().map(|race_on| race_on.seconds).fold(0.0, f64::max)
 }
 
 /// What came of a world, added up over its runs.
@@ -187,13 +187,13 @@ fn run(world: &World, candidates: usize, seed: u64, sum: &mut Sum) {
     let good = |run: &Run, c: &Candidate| f64::from(u8::from(run.is_good(c)));
     let everyone: Vec<usize> = (0..candidates).collect();
     let own = run.rng.usize(..CARDS);
-    let alone = run.heat(own, &everyone, true);
+    let alone = run.race_on(own, &everyone, true);
     sum.runs += 1.0;
     sum.alone += good(&run, &alone.verdict.winner);
 
     let all: Vec<usize> = (0..CARDS).collect();
     let shares = run.shares(&all);
-    let times = shares.iter().flat_map(|heat| &heat.trials).filter_map(|t| Some((t.median_us()?, &t.candidate)));
+    let times = shares.iter().flat_map(|race_on| &race_on.trials).filter_map(|t| Some((t.median_us()?, &t.candidate)));
     let fastest = times.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap().1;
     sum.raw += good(&run, fastest);
 
@@ -203,7 +203,7 @@ fn run(world: &World, candidates: usize, seed: u64, sum: &mut Sum) {
     sum.pass += gate::off(&reach).iter().flatten().filter(|off| off.abs() <= OFF).count() as f64;
     let shares = run.shares(&screen);
     let best: Vec<usize> = screen::finalists(&shares).iter().map(index).collect();
-    let last: Vec<Heat> = finals.iter().map(|card| run.heat(*card, &best, true)).collect();
+    let last: Vec<GpuContest> = finals.iter().map(|card| run.race_on(*card, &best, true)).collect();
     for (at, cards) in [2, 4].into_iter().enumerate() {
         let last = &last[..cards.min(last.len())];
         let gathered = Gathered::of(&shares, last, EPS, 0.0).expect("two cards and somebody right");

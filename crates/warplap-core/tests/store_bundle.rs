@@ -42,8 +42,8 @@ fn f14_export_import_export_is_byte_equal() {
     assert!(again.to_bytes() == std::fs::read(&path).unwrap());
     assert!(again.to_bytes() == bundle.to_bytes());
     // The origin stays, so that nobody takes it for a local tuning.
-    let found = second.read(&key(0), &device(0).slug()).unwrap();
-    assert_eq!(found.editions[0].origin, "origin0000000001");
+    let result = second.read(&key(0), &device(0).slug()).unwrap();
+    assert_eq!(result.editions[0].origin, "origin0000000001");
     say(std::io::stderr(), format!("import of {count} records: {took:?}"));
 }
 
@@ -255,8 +255,8 @@ fn records_that_are_removed_meanwhile_do_no_harm_to_a_check() {
     std::thread::scope(|scope| {
         let remover = scope.spawn(|| entries.iter().for_each(|e| assert!(store.remove(e).unwrap())));
         while !remover.is_finished() {
-            let found = verify(&store);
-            assert!(found.is_clean(), "{found:?}");
+            let result = verify(&store);
+            assert!(result.is_clean(), "{result:?}");
         }
     });
     assert!(matches!(store.check(&entries[0]), warplap_core::store::Checked::Gone));
@@ -273,8 +273,8 @@ fn a_record_on_the_disk_that_does_not_hold_together_answers_nobody_and_is_named(
     let body = body.replacen("\"variant\": \"tiled\"", "\"variant\": \"tilde\"", 1);
     let sum = blake3::hash(body.as_bytes()).to_hex();
     std::fs::write(&path, format!("{{\"checksum\": \"blake3:{sum}\", \"record\":\n{body}\n}}\n")).unwrap();
-    let found = verify(&store);
-    assert!(found.damaged.iter().any(|(_, why)| why.contains("none of its trials")), "{found:?}");
+    let result = verify(&store);
+    assert!(result.damaged.iter().any(|(_, why)| why.contains("none of its trials")), "{result:?}");
     assert_eq!(store.lookup(&key(1), &device(1)), Match::Miss);
     assert_eq!(store.set_aside().len(), 1);
 }
@@ -290,10 +290,10 @@ fn verify_counts_and_prune_takes_what_it_is_told() {
     std::fs::write(path(0), "nonsense").unwrap();
     std::fs::copy(path(2), path(1)).unwrap();
     store.miss(&key(99), &device(1), "");
-    let found = verify(&store);
-    let counts = (found.ok, found.damaged.len(), found.misplaced.len(), found.newer.len(), found.set_aside);
+    let result = verify(&store);
+    let counts = (result.ok, result.damaged.len(), result.misplaced.len(), result.newer.len(), result.set_aside);
     assert_eq!(counts, (8, 1, 1, 0, 0));
-    assert!(!found.is_clean());
+    assert!(!result.is_clean());
     let counted = stats(&store);
     assert_eq!((counted.records, counted.misses, counted.by_op.len()), (10, 1, 1));
     let dry = prune(&store, &Prune { damaged: true, dry_run: true, ..Prune::default() }).unwrap();

@@ -14,7 +14,7 @@ use warplap_core::store::files::{Files, Hook, Step};
 use warplap_core::store::{Match, Store};
 
 /// The number in the winner of a key, if the key is found.
-fn found(store: &Store, n: u64) -> Option<i64> {
+fn stored_number(store: &Store, n: u64) -> Option<i64> {
     match store.lookup(&key(n), &device(1)) {
         Match::Exact(record) => Some(winner(&record)),
         _ => None,
@@ -61,13 +61,13 @@ fn f1_nothing_acknowledged_is_lost_to_kill_9() {
         acked.extend(&heard);
         let store = Store::directory(&root).unwrap();
         for n in &heard {
-            assert_eq!(found(&store, *n), Some(*n as i64), "kill {kill}");
+            assert_eq!(stored_number(&store, *n), Some(*n as i64), "kill {kill}");
         }
-        assert!(newest == 0 || found(&store, 0).is_some_and(|n| n as u64 >= newest), "kill {kill}");
+        assert!(newest == 0 || stored_number(&store, 0).is_some_and(|n| n as u64 >= newest), "kill {kill}");
         first = acked.last().map_or(first, |n| n + 1);
     }
     let store = Store::directory(&root).unwrap();
-    assert!(acked.iter().all(|n| found(&store, *n) == Some(*n as i64)));
+    assert!(acked.iter().all(|n| stored_number(&store, *n) == Some(*n as i64)));
     assert!(verify(&store).is_clean() && store.set_aside().is_empty());
     say(std::io::stderr(), format!("{kills} kills, {} records acknowledged, none lost", acked.len()));
     assert!(acked.len() > kills as usize / 2, "the writers came to {} acknowledgements only", acked.len());
@@ -197,14 +197,14 @@ fn f4_no_damage_gives_a_wrong_value() {
         let unchanged = bytes == originals[n as usize];
         std::fs::write(&path, &bytes).unwrap();
         let start = Instant::now();
-        let value = found(&store, n);
+        let value = stored_number(&store, n);
         assert!(start.elapsed() < Duration::from_millis(500), "round {round}: {:?}", start.elapsed());
         assert!(value.is_none() || (unchanged && value == Some(1000 + n as i64)), "round {round}: {value:?}");
         missed += usize::from(value.is_none());
-        assert_eq!(found(&store, (n + 3) % keys), Some(1000 + ((n + 3) % keys) as i64), "round {round}");
+        assert_eq!(stored_number(&store, (n + 3) % keys), Some(1000 + ((n + 3) % keys) as i64), "round {round}");
         if round % 10 == 0 {
             assert!(put(&store, n, 1000 + n as i64), "round {round}");
-            assert_eq!(found(&store, n), Some(1000 + n as i64), "round {round}");
+            assert_eq!(stored_number(&store, n), Some(1000 + n as i64), "round {round}");
         } else {
             std::fs::write(&path, &originals[n as usize]).unwrap();
         }
@@ -228,7 +228,7 @@ fn f5_a_refusing_disk_costs_the_put_and_nothing_else() {
             assert!(put(&store, 1, 1));
             faulty.on.store(true, std::sync::atomic::Ordering::SeqCst);
             assert!(!put(&store, 1, 2) && !put(&store, 2, 2), "{step:?} {code}");
-            assert!(found(&store, 1).is_some(), "{step:?} {code}");
+            assert!(stored_number(&store, 1).is_some(), "{step:?} {code}");
             store.miss(&key(3), &device(1), "");
             let flight = store.lock(&key(1), &device(1));
             assert_eq!(flight.is_shared(), step != Step::Lock);
@@ -236,7 +236,7 @@ fn f5_a_refusing_disk_costs_the_put_and_nothing_else() {
             let temps = files_below(&root).into_iter().filter(|p| p.to_string_lossy().contains(".tmp-")).count();
             assert_eq!(temps, 0, "{step:?} {code}");
             faulty.on.store(false, std::sync::atomic::Ordering::SeqCst);
-            assert!(put(&store, 1, 3) && found(&store, 1) == Some(3), "{step:?} {code}");
+            assert!(put(&store, 1, 3) && stored_number(&store, 1) == Some(3), "{step:?} {code}");
         }
         let dir = temp();
         let faulty = Arc::new(Faulty::each(Step::Open, code));
@@ -252,10 +252,10 @@ fn f5_a_deleted_directory_is_made_again_with_the_same_identity() {
     let store = Store::directory(&root).unwrap();
     assert!(put(&store, 1, 1));
     std::fs::remove_dir_all(&root).unwrap();
-    assert_eq!(found(&store, 1), None);
+    assert_eq!(stored_number(&store, 1), None);
     drop(store.lock(&key(1), &device(1)));
     std::fs::remove_dir_all(&root).unwrap();
-    assert!(put(&store, 1, 2) && found(&store, 1) == Some(2));
+    assert!(put(&store, 1, 2) && stored_number(&store, 1) == Some(2));
     assert_eq!(Store::directory(&root).unwrap().id(), store.id());
 }
 
@@ -276,7 +276,7 @@ fn f5_too_many_open_files_is_an_error_and_a_miss() {
     let settings = [("ROOT", root.to_str().unwrap())];
     let status = child("f5_too_many_open_files_is_an_error_and_a_miss", "full", &settings).status().unwrap();
     assert!(status.success());
-    assert!(found(&store, 1) == Some(1) && store.set_aside().is_empty());
+    assert!(stored_number(&store, 1) == Some(1) && store.set_aside().is_empty());
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn f5_a_read_only_directory_still_answers() {
     use std::os::unix::process::CommandExt;
     if part().is_some() {
         let store = Store::directory(Path::new(&setting("ROOT"))).unwrap();
-        let reads = found(&store, 1) == Some(1);
+        let reads = stored_number(&store, 1) == Some(1);
         let refused = !put(&store, 1, 2) && !put(&store, 2, 2);
         let flight = store.lock(&key(2), &device(1));
         std::process::exit(if reads && refused && !flight.is_shared() { 0 } else { 3 });
@@ -331,7 +331,7 @@ fn f5_a_really_full_disk_refuses_the_put_and_keeps_what_it_has() {
         let store = Store::directory(&root).unwrap();
         let kept = (0..500).take_while(|n| put(&store, *n, *n as i64)).count() as u64;
         assert!((5..500).contains(&kept), "{kept} fitted");
-        assert!((0..kept).all(|n| found(&store, n) == Some(n as i64)));
+        assert!((0..kept).all(|n| stored_number(&store, n) == Some(n as i64)));
         assert!(verify(&store).is_clean());
         let temps = files_below(&root).into_iter().filter(|p| p.to_string_lossy().contains(".tmp-")).count();
         assert_eq!(temps, 0);

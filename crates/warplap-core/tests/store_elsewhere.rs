@@ -22,13 +22,13 @@ use fake::{Fake, Row, problem, row};
 use store_support::book::Book;
 use store_support::{device, edition, key};
 use support::{fate, launch, mode, on, settings, tune, tuner};
+use warplap_core::engine::How;
 use warplap_core::quarantine;
 use warplap_core::rejection::Rejection;
 use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::settings::Mode;
 use warplap_core::store::bundle::Bundle;
-use warplap_core::store::{Mark, Match, Merged, Opener, Place, Shelf, Store, StoreError, care, register};
-use warplap_core::tuner::How;
+use warplap_core::store::{Mark, Match, Merged, Opener, Place, Store, StoreBackend, StoreError, care, register};
 use warplap_core::variant::Fit;
 
 fn rows() -> [Row; 3] {
@@ -228,8 +228,8 @@ fn a_shelf_that_is_down_costs_warnings_and_nothing_else() {
 #[test]
 fn a_registered_scheme_opens_it_by_its_url() {
     static BOOKS: Mutex<Option<HashMap<String, Arc<Book>>>> = Mutex::new(None);
-    fn open(url: &str) -> Result<Arc<dyn Shelf>, StoreError> {
-        let refused = || StoreError::Shelf { title: url.into(), why: "expected book://NAME".into() };
+    fn open(url: &str) -> Result<Arc<dyn StoreBackend>, StoreError> {
+        let refused = || StoreError::Backend { title: url.into(), why: "expected book://NAME".into() };
         let name = url.strip_prefix("book://").ok_or_else(refused)?.to_string();
         Ok(BOOKS.lock().unwrap().get_or_insert_default().entry(name).or_default().clone())
     }

@@ -22,10 +22,10 @@ fn what_is_put_is_found_with_every_trial() {
         let put = edition(store.id(), 100, 7);
         assert_eq!(store.lookup(&key(1), &device(1)), Match::Miss);
         store.put(&key(1), &device(1), put.clone(), "matmul m=1").unwrap();
-        let Match::Exact(found) = store.lookup(&key(1), &device(1)) else { panic!("a miss") };
-        assert_eq!(found.editions, [put]);
-        assert_eq!(found.problem, "matmul m=1");
-        assert_eq!(store.read(&key(1), &device(1).slug()).unwrap(), *found);
+        let Match::Exact(result) = store.lookup(&key(1), &device(1)) else { panic!("a miss") };
+        assert_eq!(result.editions, [put]);
+        assert_eq!(result.problem, "matmul m=1");
+        assert_eq!(store.read(&key(1), &device(1).slug()).unwrap(), *result);
         assert_eq!(store.lookup(&key(2), &device(1)), Match::Miss);
     });
 }
@@ -57,10 +57,10 @@ fn an_imported_edition_never_beats_a_local_one() {
         store.put(&key, &device, edition(store.id(), 100, 1), "").unwrap();
         // One that claims to come from here is no better.
         assert_eq!(store.merge(record(&key, &device, edition(store.id(), 999, 66))).unwrap(), Merged::Unchanged);
-        let Match::Exact(found) = store.lookup(&key, &device) else { panic!("a miss") };
-        let current = found.current(&device.soft_id(), store.id()).unwrap();
+        let Match::Exact(result) = store.lookup(&key, &device) else { panic!("a miss") };
+        let current = result.current(&device.soft_id(), store.id()).unwrap();
         assert_eq!(current.verdict.winner.config.int("mc"), Some(1));
-        assert_eq!(found.editions.len(), 2);
+        assert_eq!(result.editions.len(), 2);
     });
 }
 

@@ -4,7 +4,7 @@ mod store_support;
 
 use store_support::*;
 use warplap_core::store::bundle::{Bundle, BundleError, Claims};
-use warplap_core::store::minisign::Signature;
+use warplap_core::store::minisign::MinisignSignature;
 use warplap_core::store::trusted::Take;
 use warplap_core::store::{Match, SecretKey, Store, StoreError};
 
@@ -64,7 +64,7 @@ fn trusting(keys: &[&SecretKey]) -> Store {
 }
 
 fn signed(bytes: &[u8], keys: &[&SecretKey], store: &Store) -> Result<Bundle, BundleError> {
-    let signatures: Vec<Signature> = keys.iter().map(|key| Bundle::sign(bytes, key).unwrap()).collect();
+    let signatures: Vec<MinisignSignature> = keys.iter().map(|key| Bundle::sign(bytes, key).unwrap()).collect();
     Bundle::signed(bytes, &signatures, &store.trusted().unwrap())
 }
 
@@ -136,7 +136,7 @@ fn a_changed_bundle_is_refused_wherever_it_was_changed() {
     let bytes = claiming(Some(3), Some(now() + 1000), 5);
     let signature = Bundle::sign(&bytes, &friend).unwrap();
     let taken = |bytes: &[u8], signature: &[u8]| {
-        let all = Signature::parse_all(signature).ok();
+        let all = MinisignSignature::parse_all(signature).ok();
         all.is_some_and(|all| Bundle::signed(bytes, &all, &trusted).is_ok())
     };
     let text = signature.to_string().into_bytes();

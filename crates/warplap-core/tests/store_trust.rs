@@ -221,8 +221,8 @@ fn f44_a_poisoned_record_with_a_right_checksum_is_a_miss() {
     for (n, poison) in poisons.iter().enumerate() {
         fs::write(&path, sealed(poison)).unwrap();
         mode(&path, 0o600);
-        let found = store.lookup(&key(1), &device(1));
-        assert_eq!(found, Match::Miss, "poison {n}");
+        let result = store.lookup(&key(1), &device(1));
+        assert_eq!(result, Match::Miss, "poison {n}");
         assert!(!path.exists(), "poison {n} was not set aside");
     }
     // A deep field nobody knows does no harm: it is passed over without going down into it.

@@ -289,10 +289,10 @@ mod tests {
             let (at, out) = ((a.as_ptr().cast::<u16>(), b.as_ptr().cast::<u16>()), to.as_mut_ptr().cast::<f32>());
             // SAFETY: all vectors are long enough, and the processor has the instruction.
             amx.with(|t| unsafe { t.multiply_bytes(steps, at.0, at.1, (start, SIDE), (out, SIDE)) });
-            for (at, found) in to.iter().enumerate() {
+            for (at, result) in to.iter().enumerate() {
                 let (i, j) = (at / SIDE, at % SIDE);
                 let sum: i32 = (0..steps * deep).map(|p| i32::from(number(i, p)) * i32::from(number(p, j + 1))).sum();
-                assert_eq!(*found, sum - if start.is_null() { 0 } else { 5 }, "({i}, {j})");
+                assert_eq!(*result, sum - if start.is_null() { 0 } else { 5 }, "({i}, {j})");
             }
         }
     }

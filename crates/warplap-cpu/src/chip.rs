@@ -37,7 +37,7 @@ fn model(cpuinfo: &str) -> String {
 }
 
 fn caches() -> Vec<u64> {
-    let mut found: Vec<(u32, u64)> = Vec::new();
+    let mut result: Vec<(u32, u64)> = Vec::new();
     for index in 0..8 {
         let read = |file: &str| {
             fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{file}"))
@@ -47,14 +47,14 @@ fn caches() -> Vec<u64> {
             continue;
         };
         if let (true, Ok(level), Some(bytes)) = (kind != "Instruction", level.parse(), bytes(&size)) {
-            found.push((level, bytes));
+            result.push((level, bytes));
         }
     }
-    found.sort_unstable();
-    if found.is_empty() {
+    result.sort_unstable();
+    if result.is_empty() {
         return vec![32 << 10, 1 << 20, 8 << 20];
     }
-    found.into_iter().map(|(_, bytes)| bytes).collect()
+    result.into_iter().map(|(_, bytes)| bytes).collect()
 }
 
 /// Reads `48K`, `2M`.

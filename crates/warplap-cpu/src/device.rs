@@ -10,9 +10,9 @@ use warplap_core::each_array;
 use warplap_core::error::Error;
 use warplap_core::fingerprint::Fingerprint;
 use warplap_core::measure::{CacheState, Lap, Policy, RACE};
+use warplap_core::perturb_inputs::PerturbedSpot;
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
-use warplap_core::stir::Spot;
 use warplap_core::store::Store;
 
 use crate::chip::Chip;
@@ -61,7 +61,7 @@ impl Cpu {
 
     /// This machine's CPU on the threads of a pool that the program has already.
     pub fn with_pool(pool: Arc<rayon::ThreadPool>) -> Self {
-        Self::on(Pool::lent(pool))
+        Self::on(Pool::borrowed(pool))
     }
 
     fn on(pool: Pool) -> Self {
@@ -298,7 +298,7 @@ impl Device for Cpu {
     fn lap<'k>(
         &'k self,
         policy: Policy,
-        sets: &[Vec<Spot>],
+        sets: &[Vec<PerturbedSpot>],
         launch: Launch<'k, Self>,
     ) -> Result<Box<dyn Lap + 'k>, Rejection> {
         Ok(Box::new(CpuLap::new(&self.pool, policy.clock, sets.len(), launch)?))
@@ -312,7 +312,7 @@ impl Device for Cpu {
         load::others(self.threads()).is_some_and(|share| share > load::CONTENDED)
     }
 
-    fn moods(&self) -> f64 {
+    fn spread_seconds(&self) -> f64 {
         MOODS
     }
 

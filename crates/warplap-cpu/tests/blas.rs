@@ -7,12 +7,12 @@ use std::ffi::c_int;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use warplap_cpu::blas::{Blas, Found, Matrix, Places};
+use warplap_cpu::blas::{Blas, BlasLibraries, Matrix, Places};
 
 /// A fork leaves locks of the library's locked that other threads hold: one test at a time calls it.
 static CALLS: Mutex<()> = Mutex::new(());
 
-fn named(path: &Path) -> Found {
+fn named(path: &Path) -> BlasLibraries {
     Places { named: Some(path.into()), ..Places::default() }.look()
 }
 
@@ -39,11 +39,11 @@ fn is_right(blas: &Blas, what: &str) {
                 x[if turned { i * ld + j } else { j * ld + i }]
             };
             for (j, column) in c.chunks(ldc).enumerate() {
-                for (i, found) in column.iter().enumerate() {
+                for (i, result) in column.iter().enumerate() {
                     let product = |l| at(&a, lda, turned[0], i, l) * at(&b, ldb, turned[1], l, j);
                     let right = if i < m { (0..k).map(product).sum() } else { f32::NAN };
-                    let same = *found == right || found.is_nan() && right.is_nan();
-                    assert!(same, "{what}: {m}x{n}x{k} {turned:?} at {i}, {j}: {found}, not {right}");
+                    let same = *result == right || result.is_nan() && right.is_nan();
+                    assert!(same, "{what}: {m}x{n}x{k} {turned:?} at {i}, {j}: {result}, not {right}");
                 }
             }
         }
@@ -55,8 +55,8 @@ fn integers_of_either_width_are_understood_and_the_process_keeps_its_threads() {
     let Some(paths) = installed::libraries() else { return };
     let _alone = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
     for (path, suffix) in paths.iter().zip(["64_", ""]) {
-        let found = named(path);
-        let seen = found.library("openblas").unwrap_or_else(|| panic!("{}", found.none()));
+        let result = named(path);
+        let seen = result.library("openblas").unwrap_or_else(|| panic!("{}", result.none()));
         let blas = seen.open().unwrap_or_else(|why| panic!("{why}"));
         assert!(blas.version().contains("OpenBLAS"), "{}", blas.version());
         assert_eq!(blas.version().contains("USE64BITINT"), suffix == "64_", "{}", blas.version());
@@ -88,18 +88,18 @@ fn what_is_in_the_process_is_found_there_before_anything_else() {
     let folder = other.parent().unwrap().to_path_buf();
     let places = Places { named: None, environments: Vec::new(), folders: vec![folder], ..Places::here() };
     assert!(places.loaded.contains(&numpy.canonicalize().unwrap()), "{:?}", places.loaded);
-    let found = Places { loaded: vec![numpy.clone()], ..places.clone() }.look();
-    assert_eq!(found.library("openblas").unwrap().path(), numpy);
-    let found = Places { loaded: Vec::new(), ..places }.look();
-    assert_eq!(found.library("openblas").unwrap().path(), other.canonicalize().unwrap());
+    let result = Places { loaded: vec![numpy.clone()], ..places.clone() }.look();
+    assert_eq!(result.library("openblas").unwrap().path(), numpy);
+    let result = Places { loaded: Vec::new(), ..places }.look();
+    assert_eq!(result.library("openblas").unwrap().path(), other.canonicalize().unwrap());
 }
 
 #[test]
 fn a_child_that_was_forked_after_a_call_multiplies_too() {
     let Some([numpy, _]) = installed::libraries() else { return };
     let _alone = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = named(&numpy);
-    let blas = found.libraries()[0].open().unwrap_or_else(|why| panic!("{why}"));
+    let result = named(&numpy);
+    let blas = result.libraries()[0].open().unwrap_or_else(|why| panic!("{why}"));
     is_right(blas, "the parent");
     // SAFETY: the child multiplies, which takes locks of the library's alone, and ends without unwinding.
     let child = unsafe { libc::fork() };
@@ -127,7 +127,7 @@ fn a_library_without_products_is_refused_with_its_reason() {
     let c = Path::new("/proc/self/maps");
     let maps = std::fs::read_to_string(c).unwrap();
     let libc = maps.lines().find_map(|l| l.find('/').map(|at| &l[at..]).filter(|f| f.contains("libc.so"))).unwrap();
-    let found = named(Path::new(libc));
-    let why = found.library("named").unwrap_or_else(|| panic!("{}", found.none())).open().unwrap_err();
+    let result = named(Path::new(libc));
+    let why = result.library("named").unwrap_or_else(|| panic!("{}", result.none())).open().unwrap_err();
     assert!(why.contains("it has none of") && why.contains("sgemm_"), "{why}");
 }

@@ -14,11 +14,11 @@ use std::time::Instant;
 use planted::{KINDS, Planted, RECITING, Sum, SumProblem, catalog, grounds};
 use warplap_core::candidate::{Outcome, Trial};
 use warplap_core::device::Device;
+use warplap_core::engine::Tuner;
 use warplap_core::progress::Silent;
 use warplap_core::quarantine;
 use warplap_core::settings::{Budget, Settings};
 use warplap_core::store::open_or_memory;
-use warplap_core::tuner::Tuner;
 use warplap_cuda::{Cuda, serve_if_asked};
 
 /// One word for what became of a candidate.
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let started = Instant::now();
     let tuned = tuner.tune(&problem, &Silent)?;
     let seconds = started.elapsed().as_secs_f64();
-    let alive = device.canary();
+    let alive = device.context_health();
 
     let mut table: BTreeMap<&str, (i64, i64, BTreeMap<String, i64>)> = BTreeMap::new();
     let trials = &tuned.edition.trials;

@@ -52,7 +52,7 @@ pub(crate) fn measure(cuda: &Cuda) -> Result<Ceilings, CudaError> {
         lower(slot, tensor(cuda, DType::F32, &room), CLOCK_HEADROOM);
     }
     if let Some(slot) = ceilings.flops.get_mut(&DType::F32) {
-        lower(slot, lanes(cuda, &room), CLOCK_HEADROOM);
+        lower(slot, lane_rate(cuda, &room), CLOCK_HEADROOM);
     }
     // Half of L2: the rest of it is a neighbour's on chips whose L2 has two sides.
     let near = (cuda.chip().l2 / 2).clamp(1 << 20, far as u64);
@@ -138,7 +138,7 @@ fn tensor(cuda: &Cuda, dtype: DType, room: &Buffer) -> Option<f64> {
     Some(depth * each * f64::from(grid) * f64::from(rounds) / seconds)
 }
 
-fn lanes(cuda: &Cuda, room: &Buffer) -> Option<f64> {
+fn lane_rate(cuda: &Cuda, room: &Buffer) -> Option<f64> {
     let (grid, rounds) = (4 * cuda.chip().multiprocessors, 2000);
     let shape = LaunchShape { grid: [grid, 1, 1], threads: 256, ..LaunchShape::default() };
     let seconds = timed(cuda, &source(2, DType::F16), shape, room, 0, rounds)?;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use warplap_core::device::Launch;
 use warplap_core::measure::{Clock, Lap, Policy, Queueing};
+use warplap_core::perturb_inputs::PerturbedSpot;
 use warplap_core::rejection::Rejection;
-use warplap_core::stir::Spot;
 
 use crate::device::cuda::Cuda;
 use crate::driver::{Event, Graph};
@@ -39,7 +39,7 @@ pub(crate) struct CudaLap<'k> {
     cuda: &'k Cuda,
     launch: Launch<'k, Cuda>,
     /// What is stirred before a launch on each set of buffers.
-    sets: Vec<Vec<Spot>>,
+    sets: Vec<Vec<PerturbedSpot>>,
     next: usize,
     batch: u32,
     /// Before the neutral kernels alone, before the launches and after them.
@@ -77,7 +77,7 @@ impl<'k> CudaLap<'k> {
     pub(crate) fn new(
         cuda: &'k Cuda,
         policy: Policy,
-        sets: &[Vec<Spot>],
+        sets: &[Vec<PerturbedSpot>],
         launch: Launch<'k, Cuda>,
     ) -> Result<Self, Rejection> {
         let event = || Event::new(cuda.context()).map_err(refused);
@@ -161,7 +161,7 @@ impl<'k> CudaLap<'k> {
             if let Some(behind) = &self.behind {
                 // In front of the first there was no launch of this kernel.
                 let spoon = behind.spoons[self.next].checking(i > 0);
-                behind.neutral.stir(&spoon, stream).map_err(refused)?;
+                behind.neutral.perturb(&spoon, stream).map_err(refused)?;
             }
             (self.launch)(stream, self.next)?;
             self.next += 1;
@@ -217,7 +217,7 @@ impl Behind<'_> {
     /// As many of the neutral kernels as a batch of launches has, stirring the same.
     fn queue_alone(&self, batch: u32, first: usize, cuda: &Cuda) -> Result<(), Rejection> {
         let spoon = |i: u32| &self.spoons[(first + i as usize) % self.spoons.len()];
-        (0..batch).try_for_each(|i| self.neutral.stir(spoon(i), cuda.stream())).map_err(refused)
+        (0..batch).try_for_each(|i| self.neutral.perturb(spoon(i), cuda.stream())).map_err(refused)
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use warplap_core::rejection::Rejection;
 use warplap_worker::artifact::{Artifact, Artifacts, digest};
-use warplap_worker::{COMPILE, Compile, CompileOrder, Crew, Pool};
+use warplap_worker::{COMPILE, Compile, CompileOrder, Pool, WorkerSetup};
 
 use crate::chip::KIND;
 use crate::error::CudaError;
@@ -119,10 +119,15 @@ impl Workshop {
     }
 
     /// The CUBIN of a source: kept, or compiled and kept. One that spills or serialises is refused.
-    pub(crate) fn cubin(&self, source: &Source, arch: &str, crew: &Crew) -> Result<(String, Cubin), Rejection> {
+    pub(crate) fn cubin(
+        &self,
+        source: &Source,
+        arch: &str,
+        workers: &WorkerSetup,
+    ) -> Result<(String, Cubin), Rejection> {
         let compiler = self.compiler().map_err(|e| e.rejection())?;
         let digest = source.digest(arch, compiler.version());
-        let cubin = self.kept(&digest, &source.order(arch), compiler, crew)?;
+        let cubin = self.kept(&digest, &source.order(arch), compiler, workers)?;
         match cubin.report.refusal() {
             Some(refusal) => Err(refusal),
             None => Ok((taken(digest), cubin)),
@@ -136,11 +141,16 @@ impl Workshop {
     }
 
     /// The CUBIN of a user's kernel. One that spills is the user's business: it is raced like any other.
-    pub(crate) fn own_cubin(&self, source: &OwnSource, arch: &str, crew: &Crew) -> Result<(String, Cubin), Rejection> {
+    pub(crate) fn own_cubin(
+        &self,
+        source: &OwnSource,
+        arch: &str,
+        workers: &WorkerSetup,
+    ) -> Result<(String, Cubin), Rejection> {
         let compiler = self.compiler().map_err(|e| e.rejection())?;
         let order = source.order(arch);
         let digest = order.digest(&who(compiler.version()));
-        let cubin = self.kept(&digest, &order, compiler, crew)?;
+        let cubin = self.kept(&digest, &order, compiler, workers)?;
         Ok((taken(digest), cubin))
     }
 
@@ -162,13 +172,19 @@ impl Workshop {
     }
 
     /// Kept, or compiled and kept.
-    fn kept(&self, digest: &str, order: &CompileOrder, compiler: &Compiler, crew: &Crew) -> Result<Cubin, Rejection> {
+    fn kept(
+        &self,
+        digest: &str,
+        order: &CompileOrder,
+        compiler: &Compiler,
+        workers: &WorkerSetup,
+    ) -> Result<Cubin, Rejection> {
         let artifacts = self.artifacts();
         if let Some(cubin) = artifacts.and_then(|a| a.get(digest)) {
             return Ok(cubin);
         }
         let here = || Compile::compile(compiler, order, Instant::now() + COMPILE);
-        let compiled = self.pool.compile(crew, order).unwrap_or_else(here);
+        let compiled = self.pool.compile(workers, order).unwrap_or_else(here);
         let (image, log) = compiled.map_err(|why| CudaError::Compile(why).rejection())?;
         let cubin = Cubin { image, report: Report::parse(&log) };
         if let Some(Err(error)) = artifacts.map(|a| a.put(digest, &cubin)) {

@@ -14,7 +14,7 @@ use crate::error::CudaError;
 use crate::finder::Wanted;
 use crate::matmul_spec::MatmulSpec;
 use crate::memory::Buffer;
-use crate::rooms::Rooms;
+use crate::workspaces::Workspaces;
 
 const CUBLASLT: Wanted = Wanted {
     stem: "libcublasLt.so",
@@ -97,8 +97,8 @@ impl Lt {
     /// loader.
     pub fn get() -> Result<&'static Lt, CudaError> {
         static LT: OnceLock<Result<Lt, CudaError>> = OnceLock::new();
-        let found = || CUBLASLT.first(Self::open).map_err(|said| CudaError::NoLibrary(format!("cuBLASLt: {said}")));
-        LT.get_or_init(found).as_ref().map_err(Clone::clone)
+        let result = || CUBLASLT.first(Self::open).map_err(|said| CudaError::NoLibrary(format!("cuBLASLt: {said}")));
+        LT.get_or_init(result).as_ref().map_err(Clone::clone)
     }
 
     /// Its version as one number, as its header writes it.
@@ -124,7 +124,7 @@ fn checked(status: i32, call: &'static str) -> Result<(), CudaError> {
 }
 
 /// The library's handle in one context, and what its heuristic said: candidates of one problem ask the same again.
-pub(crate) struct Desk {
+pub(crate) struct LtHandles {
     lt: &'static Lt,
     context: Arc<Context>,
     handle: Opaque,
@@ -135,11 +135,11 @@ pub(crate) struct Desk {
 const SAID: usize = 64;
 
 // SAFETY: the library documents its handle as usable from many threads.
-unsafe impl Send for Desk {}
+unsafe impl Send for LtHandles {}
 // SAFETY: as above.
-unsafe impl Sync for Desk {}
+unsafe impl Sync for LtHandles {}
 
-impl Desk {
+impl LtHandles {
     pub(crate) fn open(context: &Arc<Context>) -> Result<Self, CudaError> {
         let lt = Lt::get()?;
         // Makes the context current: the handle belongs to it.
@@ -147,7 +147,7 @@ impl Desk {
         let mut handle: Opaque = std::ptr::null_mut();
         // SAFETY: the pointer is to a local; what is made is destroyed in `drop`.
         unsafe { checked((lt.create)(&mut handle), "cublasLtCreate") }?;
-        Ok(Desk { lt, context: context.clone(), handle, said: Mutex::default() })
+        Ok(LtHandles { lt, context: context.clone(), handle, said: Mutex::default() })
     }
 
     fn said(&self, spec: &MatmulSpec, most: usize) -> Option<Vec<Proposal>> {
@@ -164,7 +164,7 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for LtHandles {
     fn drop(&mut self) {
         let _ = self.context.api();
         // SAFETY: made in `open`; every product holds the desk, so none is left.
@@ -176,7 +176,7 @@ impl Drop for Desk {
 pub struct Matmul {
     lt: &'static Lt,
     context: Arc<Context>,
-    desk: Arc<Desk>,
+    handles: Arc<LtHandles>,
     desc: Opaque,
     layouts: [Opaque; 3],
     // The address of the bias that the descriptor names: it belongs to the descriptor, not to a launch.
@@ -187,7 +187,7 @@ pub struct Matmul {
     whole: bool,
     algo: Algo,
     workspace: usize,
-    spaces: Rooms,
+    spaces: Workspaces,
 }
 
 // SAFETY: the descriptors are only read after `new` (the address of a bias is written under its lock, and read under
@@ -200,21 +200,21 @@ impl Matmul {
     /// The heuristic's `choice`-th proposal; `None` where it has fewer.
     pub fn choose(spec: &MatmulSpec, choice: usize, cuda: &Cuda) -> Result<Option<Matmul>, CudaError> {
         let mut made = Matmul::new(spec, cuda)?;
-        let found = made.ask(spec, choice + 1)?;
-        let Some(proposal) = found.get(choice) else { return Ok(None) };
+        let result = made.ask(spec, choice + 1)?;
+        let Some(proposal) = result.get(choice) else { return Ok(None) };
         (made.algo, made.workspace) = (proposal.algo, proposal.workspace);
         Ok(Some(made))
     }
 
     fn new(spec: &MatmulSpec, cuda: &Cuda) -> Result<Self, CudaError> {
-        let desk = cuda.desk()?;
-        let (lt, context) = (desk.lt, cuda.context().clone());
+        let handles = cuda.handles()?;
+        let (lt, context) = (handles.lt, cuda.context().clone());
         context.api()?;
         let null = std::ptr::null_mut();
         let mut made = Matmul {
             lt,
             context,
-            desk,
+            handles,
             desc: null,
             layouts: [null; 3],
             bias: Mutex::default(),
@@ -222,7 +222,7 @@ impl Matmul {
             whole: spec.dtype == DType::I8,
             algo: Algo::default(),
             workspace: 0,
-            spaces: Rooms::default(),
+            spaces: Workspaces::default(),
         };
         // The numbers are those of cudaDataType, cublasComputeType_t and cublasLt.h's attributes.
         let code = |dtype| match (dtype, spec.bytes) {
@@ -275,12 +275,12 @@ impl Matmul {
     }
 
     fn ask(&self, spec: &MatmulSpec, most: usize) -> Result<Vec<Proposal>, CudaError> {
-        if let Some(answer) = self.desk.said(spec, most) {
+        if let Some(answer) = self.handles.said(spec, most) {
             return Ok(answer);
         }
         let lt = self.lt;
         let mut preference: Opaque = std::ptr::null_mut();
-        let mut found = vec![Proposal::default(); most];
+        let mut result = vec![Proposal::default(); most];
         let mut count = 0;
         let [a, b, d] = self.layouts;
         // Sums stay in f32 between parts of K too: 1 and 2 are the reductions in place and in the compute type, 4 (in
@@ -298,9 +298,9 @@ impl Matmul {
                 (5..=8).try_for_each(|side| set(side, (&raw const align).cast(), 4))
             };
             let answer = settings().and_then(|()| {
-                let (to, wanted) = (found.as_mut_ptr(), most as i32);
+                let (to, wanted) = (result.as_mut_ptr(), most as i32);
                 let status =
-                    (lt.heuristic)(self.desk.handle, self.desc, a, b, d, d, preference, wanted, to, &mut count);
+                    (lt.heuristic)(self.handles.handle, self.desc, a, b, d, d, preference, wanted, to, &mut count);
                 // 15, not supported, is its way to say that it knows no algorithm.
                 if status == 15 { Ok(()) } else { checked(status, "cublasLtMatmulAlgoGetHeuristic") }
             });
@@ -308,10 +308,10 @@ impl Matmul {
             answer
         };
         answer?;
-        found.truncate(count.max(0) as usize);
-        found.retain(|p| p.state == 0);
-        self.desk.keep(spec, most, &found);
-        Ok(found)
+        result.truncate(count.max(0) as usize);
+        result.retain(|p| p.state == 0);
+        self.handles.keep(spec, most, &result);
+        Ok(result)
     }
 
     /// Bytes of workspace one launch takes.
@@ -407,7 +407,7 @@ impl Matmul {
         // this stream's own.
         let status = unsafe {
             (self.lt.matmul)(
-                self.desk.handle,
+                self.handles.handle,
                 self.desc,
                 (&raw const alpha).cast(),
                 a as *const c_void,

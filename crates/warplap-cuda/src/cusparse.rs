@@ -13,7 +13,7 @@ use crate::driver::{Context, Stream};
 use crate::error::CudaError;
 use crate::finder::Wanted;
 use crate::memory::Buffer;
-use crate::rooms::Rooms;
+use crate::workspaces::Workspaces;
 
 const CUSPARSE: Wanted = Wanted {
     stem: "libcusparse.so",
@@ -23,7 +23,7 @@ const CUSPARSE: Wanted = Wanted {
     majors: &["12", "13"],
 };
 
-type Opaque = *mut c_void;
+type SparseOpaque = *mut c_void;
 
 macro_rules! table {
     ($($name:ident = $symbol:literal ($($ty:ty),*);)*) => {
@@ -50,17 +50,17 @@ macro_rules! table {
 }
 
 table! {
-    create = "cusparseCreate" (*mut Opaque);
-    destroy = "cusparseDestroy" (Opaque);
-    set_stream = "cusparseSetStream" (Opaque, usize);
+    create = "cusparseCreate" (*mut SparseOpaque);
+    destroy = "cusparseDestroy" (SparseOpaque);
+    set_stream = "cusparseSetStream" (SparseOpaque, usize);
     property = "cusparseGetProperty" (i32, *mut i32);
-    bsr = "cusparseCreateBsr" (*mut Opaque, i64, i64, i64, i64, i64, u64, u64, u64, i32, i32, i32, i32, i32);
-    ell = "cusparseCreateBlockedEll" (*mut Opaque, i64, i64, i64, i64, u64, u64, i32, i32, i32);
-    dense = "cusparseCreateDnMat" (*mut Opaque, i64, i64, i64, u64, i32, i32);
-    drop_sparse = "cusparseDestroySpMat" (Opaque);
-    drop_dense = "cusparseDestroyDnMat" (Opaque);
-    room = "cusparseSpMM_bufferSize" (Opaque, i32, i32, *const f32, Opaque, Opaque, *const f32, Opaque, i32, i32, *mut usize);
-    multiply = "cusparseSpMM" (Opaque, i32, i32, *const f32, Opaque, Opaque, *const f32, Opaque, i32, i32, u64);
+    bsr = "cusparseCreateBsr" (*mut SparseOpaque, i64, i64, i64, i64, i64, u64, u64, u64, i32, i32, i32, i32, i32);
+    ell = "cusparseCreateBlockedEll" (*mut SparseOpaque, i64, i64, i64, i64, u64, u64, i32, i32, i32);
+    dense = "cusparseCreateDnMat" (*mut SparseOpaque, i64, i64, i64, u64, i32, i32);
+    drop_sparse = "cusparseDestroySpMat" (SparseOpaque);
+    drop_dense = "cusparseDestroyDnMat" (SparseOpaque);
+    room = "cusparseSpMM_bufferSize" (SparseOpaque, i32, i32, *const f32, SparseOpaque, SparseOpaque, *const f32, SparseOpaque, i32, i32, *mut usize);
+    multiply = "cusparseSpMM" (SparseOpaque, i32, i32, *const f32, SparseOpaque, SparseOpaque, *const f32, SparseOpaque, i32, i32, u64);
 }
 
 impl Sparse {
@@ -68,8 +68,8 @@ impl Sparse {
     /// loader.
     pub fn get() -> Result<&'static Sparse, CudaError> {
         static SPARSE: OnceLock<Result<Sparse, CudaError>> = OnceLock::new();
-        let found = || CUSPARSE.first(Self::open).map_err(|said| CudaError::NoLibrary(format!("cuSPARSE: {said}")));
-        SPARSE.get_or_init(found).as_ref().map_err(Clone::clone)
+        let result = || CUSPARSE.first(Self::open).map_err(|said| CudaError::NoLibrary(format!("cuSPARSE: {said}")));
+        SPARSE.get_or_init(result).as_ref().map_err(Clone::clone)
     }
 
     /// Its version: major, minor and patch.
@@ -153,16 +153,16 @@ pub struct Spmm {
     spec: SpmmSpec,
     dtype: i32,
     // The stream is a property of the handle: one launch at a time says which.
-    handle: Mutex<Handle>,
+    handle: Mutex<SparseHandle>,
 }
 
-struct Handle {
-    at: Opaque,
-    rooms: Rooms,
+struct SparseHandle {
+    at: SparseOpaque,
+    workspaces: Workspaces,
 }
 
 // SAFETY: the handle is used under its lock alone.
-unsafe impl Send for Handle {}
+unsafe impl Send for SparseHandle {}
 
 impl Spmm {
     /// Makes the library ready for a product.
@@ -180,7 +180,13 @@ impl Spmm {
         let mut at = std::ptr::null_mut();
         // SAFETY: the pointer is to a local; what is made here is destroyed in `drop`.
         checked(unsafe { (sparse.create)(&mut at) }, "cusparseCreate")?;
-        Ok(Spmm { sparse, context, spec, dtype, handle: Mutex::new(Handle { at, rooms: Rooms::default() }) })
+        Ok(Spmm {
+            sparse,
+            context,
+            spec,
+            dtype,
+            handle: Mutex::new(SparseHandle { at, workspaces: Workspaces::default() }),
+        })
     }
 
     /// Queues the product of the matrices at these addresses.
@@ -193,7 +199,7 @@ impl Spmm {
         let (sparse, s, dtype) = (self.sparse, &self.spec, self.dtype);
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         let [m, k, n, bs] = [s.m, s.k, s.n, s.bs].map(|size| size as i64);
-        let mut made = Made { sparse, a: std::ptr::null_mut(), dense: [std::ptr::null_mut(); 2] };
+        let mut made = SparseMade { sparse, a: std::ptr::null_mut(), dense: [std::ptr::null_mut(); 2] };
         // The numbers are those of cusparse.h: 2 is an index of 32 bits, 0 counting from zero, 1 and 2 column- and
         // row-major. SAFETY: pointers are to locals that outlive the calls; the caller's word for the matrices.
         unsafe {
@@ -229,22 +235,22 @@ impl Spmm {
     }
 }
 
-impl Handle {
+impl SparseHandle {
     /// The address of a workspace of a stream.
     fn room(&self, bytes: usize, context: &Arc<Context>, stream: &Stream) -> Result<u64, CudaError> {
         let words = bytes.div_ceil(4).max(4);
-        self.rooms.address(stream, words, || Buffer::new(context, DType::F32, words))
+        self.workspaces.address(stream, words, || Buffer::new(context, DType::F32, words))
     }
 }
 
 /// The descriptors of one launch.
-struct Made {
+struct SparseMade {
     sparse: &'static Sparse,
-    a: Opaque,
-    dense: [Opaque; 2],
+    a: SparseOpaque,
+    dense: [SparseOpaque; 2],
 }
 
-impl Drop for Made {
+impl Drop for SparseMade {
     fn drop(&mut self) {
         // SAFETY: each was made by the library or is null; a queued product no longer needs them.
         unsafe {
@@ -293,7 +299,7 @@ mod tests {
     #[test]
     fn where_the_library_is_found_it_has_every_function_and_a_version() {
         match Sparse::get() {
-            Ok(found) => assert!(found.version()[0] >= 12, "{found:?}"),
+            Ok(result) => assert!(result.version()[0] >= 12, "{result:?}"),
             Err(why) => assert!(why.to_string().contains("WARPLAP_CUSPARSE"), "{why}"),
         }
     }

@@ -129,10 +129,10 @@ mod tests {
         for name in ["old", "new"] {
             fs::write(root(name).join("include/cuda_fp16.h"), "").unwrap();
         }
-        let found = |names: &[&str]| headers_of(names.iter().map(|n| root(n)));
-        assert_eq!(found(&["none", "bare", "new", "old"]), [root("new/include"), root("new/include/cccl")]);
-        assert_eq!(found(&["old"]), [root("old/include")]);
-        assert!(found(&["none", "bare"]).is_empty());
+        let result = |names: &[&str]| headers_of(names.iter().map(|n| root(n)));
+        assert_eq!(result(&["none", "bare", "new", "old"]), [root("new/include"), root("new/include/cccl")]);
+        assert_eq!(result(&["old"]), [root("old/include")]);
+        assert!(result(&["none", "bare"]).is_empty());
     }
 
     #[test]

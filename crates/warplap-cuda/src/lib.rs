@@ -2,22 +2,22 @@
 //!
 //! What comes in is a CUDA source with constants; what goes out is a loaded function, its launches and their times.
 
-mod canary;
 mod ceilings;
 mod chip;
 mod clock;
 mod compare;
 mod compile;
+mod context_health;
 mod cublaslt;
 mod cudnn;
 mod cuh;
 mod cusparse;
 mod device;
+mod device_hooks;
 mod doubles;
 mod driver;
 mod error;
 mod finder;
-mod hosted;
 mod matmul_spec;
 mod memory;
 mod neutral;
@@ -25,8 +25,8 @@ mod nvml;
 mod nvrtc;
 mod own;
 mod ptxas;
-mod rooms;
 mod times;
+mod workspaces;
 
 /// The kernels that the device runs for itself (comparisons and what they need, ceilings, the clock), for a test that
 /// compiles them.
@@ -47,16 +47,16 @@ pub use cuh::{
 pub use cuh::{ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, ATTENTION_HOPPER};
 pub use cusparse::{Blocks, Sparse, Spmm, SpmmAt, SpmmSpec};
 pub use device::Cuda;
+pub use device_hooks::{Ground, serve_if_asked};
 pub use driver::{Function, LaunchShape, Layers, Stream, TensorMap, TensorMapSpec};
 pub use error::CudaError;
-pub use hosted::{Ground, serve_if_asked};
 pub use matmul_spec::{BytesSpec, MatmulActivation, MatmulEpilogue, MatmulScale, MatmulSpec, MatrixSpec};
 pub use memory::{Buffer, View, ViewMut};
 pub use nvml::Readings;
 pub use nvrtc::Compiler;
 pub use own::OwnSource;
 pub use ptxas::Report;
-pub use rooms::Rooms;
 pub use warplap_worker::Class;
 /// Compiled kernels in their folder.
 pub use warplap_worker::artifact::Artifacts;
+pub use workspaces::Workspaces;

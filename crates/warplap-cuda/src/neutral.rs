@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use warplap_core::array::Array;
 use warplap_core::dtype::DType;
+use warplap_core::perturb_inputs::{PerturbedSpot, Stir};
 use warplap_core::rejection::Rejection;
-use warplap_core::stir::{Spot, Stir};
 
 use crate::compile::Source;
 use crate::device::Cuda;
@@ -81,12 +81,12 @@ impl Neutral {
     }
 
     /// What stirs these spots, outputs first: where there are too many, none of them goes unwatched for inputs.
-    pub(crate) fn spoon(&self, spots: &[Spot]) -> Spoon {
+    pub(crate) fn spoon(&self, spots: &[PerturbedSpot]) -> Spoon {
         let mut spoon = Spoon { state: self.state.address, count: 0, check: 0, places: [Place::default(); MOST] };
-        let is_output = |spot: &&Spot| matches!(spot.stir, Stir::Poison(_));
-        let (written, read): (Vec<&Spot>, Vec<&Spot>) = spots.iter().partition(is_output);
+        let is_output = |spot: &&PerturbedSpot| matches!(spot.perturb, Stir::Poison(_));
+        let (written, read): (Vec<&PerturbedSpot>, Vec<&PerturbedSpot>) = spots.iter().partition(is_output);
         for (place, spot) in spoon.places.iter_mut().zip(written.into_iter().chain(read)) {
-            let (kind, bits) = match spot.stir {
+            let (kind, bits) = match spot.perturb {
                 Stir::Swap => (1, 0),
                 Stir::Poison(bits) => (2, bits),
             };
@@ -97,7 +97,7 @@ impl Neutral {
     }
 
     /// Queues one launch that stirs.
-    pub(crate) fn stir(&self, spoon: &Spoon, stream: &Stream) -> Result<(), CudaError> {
+    pub(crate) fn perturb(&self, spoon: &Spoon, stream: &Stream) -> Result<(), CudaError> {
         self.launch(spoon, Duration::ZERO, stream)
     }
 

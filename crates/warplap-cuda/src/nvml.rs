@@ -146,8 +146,8 @@ pub(crate) fn read(chip: &Chip) -> Option<Readings> {
     let mut reasons = 0u64;
     // SAFETY: the handle is the library's own, every pointer is to a local.
     unsafe {
-        let told = (nvml.reasons)(device, &mut reasons) == 0;
-        let held_by = REASONS.iter().filter(|(bit, _)| told && reasons & bit != 0).map(|(_, name)| *name).collect();
+        let message = (nvml.reasons)(device, &mut reasons) == 0;
+        let held_by = REASONS.iter().filter(|(bit, _)| message && reasons & bit != 0).map(|(_, name)| *name).collect();
         Some(Readings {
             clock_mhz: number(&|v| (nvml.clock)(device, 1, v)),
             most_mhz: number(&|v| (nvml.most_clock)(device, 1, v)),
@@ -176,8 +176,8 @@ fn others(nvml: &Nvml, device: Device) -> Option<Vec<(u32, u32)>> {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).ok()?.as_micros() as u64 - 1_000_000;
     // SAFETY: the list is as long as it is said to be. Without samples the library answers with an error: nobody was
     // busy.
-    let told = unsafe { (nvml.usage)(device, samples.as_mut_ptr(), &mut count, second_ago) } == 0;
-    let samples = if told { &samples[..(count as usize).min(256)] } else { &[] };
+    let message = unsafe { (nvml.usage)(device, samples.as_mut_ptr(), &mut count, second_ago) } == 0;
+    let samples = if message { &samples[..(count as usize).min(256)] } else { &[] };
     let ours = |pid: u32| pid == own || parent(pid) == Some(own);
     Some(samples.iter().filter(|s| !ours(s.pid)).map(|s| (s.pid, s.multiprocessors)).collect())
 }

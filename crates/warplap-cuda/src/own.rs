@@ -66,7 +66,7 @@ struct Preamble {
 
 impl Preamble {
     fn of(text: &str) -> Self {
-        let (mut found, mut depth, mut at, mut leading) = (Preamble::default(), 0usize, 0, true);
+        let (mut result, mut depth, mut at, mut leading) = (Preamble::default(), 0usize, 0, true);
         for (number, line) in text.split_inclusive('\n').enumerate() {
             at += line.len();
             let reach = Reach { bytes: at, lines: number + 1 };
@@ -78,15 +78,15 @@ impl Preamble {
             let include = word.strip_prefix("include").filter(|_| depth == 0 && line.ends_with('\n'));
             leading &= include.is_some_and(|what| what.trim_start().starts_with('<'));
             if include.is_some() {
-                found.included = reach;
-                found.system = if leading { reach } else { found.system };
+                result.included = reach;
+                result.system = if leading { reach } else { result.system };
             } else if word.starts_with("if") {
                 depth += 1;
             } else if word.starts_with("endif") {
                 depth = depth.saturating_sub(1);
             }
         }
-        found
+        result
     }
 }
 
@@ -131,8 +131,8 @@ mod tests {
         let expected = format!("{system}#define N 8\n#line 4\n{own}extern \"C\" {{\n#line 8\n{rest}\n}}\n");
         assert_eq!(order.text, expected);
         assert_eq!(order.headers, source.headers);
-        let told = OwnSource { text: format!("{system}{own}extern \"C\" int x;"), ..source };
-        assert_eq!(told.order("sm_90").text, format!("{system}#define N 8\n#line 4\n{own}extern \"C\" int x;"));
+        let message = OwnSource { text: format!("{system}{own}extern \"C\" int x;"), ..source };
+        assert_eq!(message.order("sm_90").text, format!("{system}#define N 8\n#line 4\n{own}extern \"C\" int x;"));
         assert_eq!(Preamble::of("__global__ void k() {}\n#include <a.h>"), Preamble::default());
     }
 }

@@ -15,6 +15,7 @@ use warplap_core::array::Array;
 use warplap_core::candidate::{Candidate, Outcome};
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
+use warplap_core::engine::Tuner;
 use warplap_core::measure::{Clock, Policy};
 use warplap_core::progress::Silent;
 use warplap_core::quarantine;
@@ -23,7 +24,6 @@ use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::settings::{Budget, Settings};
 use warplap_core::space::Config;
 use warplap_core::store::{Store, open_or_memory};
-use warplap_core::tuner::Tuner;
 use warplap_core::variant::Variant;
 use warplap_cuda::{Cuda, ViewMut, serve_if_asked};
 
@@ -51,7 +51,7 @@ fn every_planted_fault_is_contained_and_named() {
         let outcome = ask(&cuda, kind.id);
         let word = outcome.as_ref().map_or_else(Rejection::word, |_| "right");
         assert_eq!(word, kind.becomes, "{}: {outcome:?}", kind.id);
-        assert!(cuda.canary().is_ok(), "{} reached the caller's context", kind.id);
+        assert!(cuda.context_health().is_ok(), "{} reached the caller's context", kind.id);
     }
     let passed = ask(&cuda, "good").unwrap();
     assert!(passed.error <= 1.0 && passed.seconds > 0.0);
@@ -142,7 +142,7 @@ fn who_failed_is_not_tried_again_by_the_next_process_and_who_passed_needs_no_wor
     let kinds = few(&["reference", "good", "illegal_address", "wrong", "endless", "out_of_memory", "bad_source"]);
     let (cuda, store) = (Arc::new(device()), open());
     let first = tuner(&cuda, &kinds, &store).tune(&SumProblem { n: 5000 }, &Silent).unwrap().edition;
-    assert!(cuda.canary().is_ok());
+    assert!(cuda.context_health().is_ok());
     let fate = |id: &str| match &first.trials.iter().find(|t| t.candidate.variant == id).unwrap().outcome {
         Outcome::Rejected(r) if r.word() != "outpaced" => r.word(),
         _ => "right",

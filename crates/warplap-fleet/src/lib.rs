@@ -4,10 +4,10 @@
 //!
 //! [`register`] lets every store of the process be opened as `postgres://user@host/database`.
 
-pub mod bundle_shelf;
-pub mod card_lock;
+pub mod bundle_backend;
 pub mod engine;
 mod far;
+pub mod gpu_lock;
 pub mod jobs;
 #[cfg(feature = "objects")]
 mod objects;
@@ -26,9 +26,9 @@ pub const GUARDS_SQL: &str = include_str!("far/guards.sql");
 
 /// Lets stores be opened by `postgres:`, `postgresql:` and `bundle:` URLs, in this process from now on.
 pub fn register() {
-    let bundle = Opener { open: bundle_shelf::open, near: |_| store::near_root() };
+    let bundle = Opener { open: bundle_backend::open, near: |_| store::near_root() };
     let far = Opener { open, near };
-    for (scheme, opener) in [("postgres", far), ("postgresql", far), (bundle_shelf::SCHEME, bundle)] {
+    for (scheme, opener) in [("postgres", far), ("postgresql", far), (bundle_backend::SCHEME, bundle)] {
         // It is refused for schemes of the core's own alone.
         let _ = store::register(scheme, opener);
     }

@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 use url::Url;
 use warplap_core::store::bundle::MAX_BUNDLE;
 use warplap_core::store::minisign::MAX_SIGNATURES;
-use warplap_core::{given, letters};
+use warplap_core::{sanitize_text, user_files};
 
-use crate::card_lock::CardLock;
+use crate::gpu_lock::GpuLock;
 
 /// How long the store of objects may take to say whether there is something new: with a copy near by, and without one.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -60,7 +60,7 @@ impl Object<'_> {
         private(&dir)?;
         let waiting = if self.kept(&dir, None, sound).is_some() { PATIENCE } else { FIRST };
         // One process of a machine asks, as one process has a card.
-        let turn = CardLock::take(&dir, "turn", waiting).map_err(|e| format!("{}: {e}", dir.display()))?;
+        let turn = GpuLock::take(&dir, "turn", waiting).map_err(|e| format!("{}: {e}", dir.display()))?;
         // Somebody else may have fetched it while this one waited.
         if let Some(path) = self.kept(&dir, self.refresh, sound) {
             return Ok(path);
@@ -92,7 +92,7 @@ impl Object<'_> {
     }
 
     fn about(&self, dir: &Path) -> Option<About> {
-        let text = given::bytes(&dir.join("about.json"), NOTE).ok()?;
+        let text = user_files::bytes(&dir.join("about.json"), NOTE).ok()?;
         let about: About = serde_json::from_slice(&text).ok()?;
         let plain = about.copy.len() == 32 && about.copy.bytes().all(|b| b.is_ascii_hexdigit());
         (plain && about.url == self.url).then_some(about)
@@ -112,8 +112,8 @@ impl Object<'_> {
                 let about = About { url: self.url.into(), copy, e_tag: new.e_tag, modified: new.modified };
                 let path = about.bundle(dir);
                 private(&dir.join(&about.copy))?;
-                given::write(&path, &new.bundle).map_err(io)?;
-                given::write(&path.with_extension("minisig"), &new.signatures).map_err(io)?;
+                user_files::write(&path, &new.bundle).map_err(io)?;
+                user_files::write(&path.with_extension("minisig"), &new.signatures).map_err(io)?;
                 if let Err(why) = sound(&path, old.filter(|old| *old != path)) {
                     if before.as_ref().is_none_or(|before| before.copy != about.copy) {
                         let _ = fs::remove_dir_all(dir.join(&about.copy));
@@ -125,7 +125,7 @@ impl Object<'_> {
             }
         };
         let text = serde_json::to_vec(&about).map_err(|e| e.to_string())?;
-        given::write(&dir.join("about.json"), &text).map_err(io)?;
+        user_files::write(&dir.join("about.json"), &text).map_err(io)?;
         Ok(path)
     }
 }
@@ -180,13 +180,13 @@ fn fetch(url: &str, known: Option<&About>) -> Result<Option<Fetched>, String> {
     };
     let answer = runtime.block_on(async {
         let late = |_| format!("no answer within {} s", patience.as_secs());
-        let found = match tokio::time::timeout(patience, store.get_opts(&at, asking)).await.map_err(late)? {
+        let result = match tokio::time::timeout(patience, store.get_opts(&at, asking)).await.map_err(late)? {
             Err(Error::NotModified { .. }) => return Ok(None),
-            found => found.map_err(|e| said(&e))?,
+            result => result.map_err(|e| said(&e))?,
         };
-        let (e_tag, modified) = (found.meta.e_tag.clone(), Some(SystemTime::from(found.meta.last_modified)));
+        let (e_tag, modified) = (result.meta.e_tag.clone(), Some(SystemTime::from(result.meta.last_modified)));
         let both = async {
-            let bundle = whole(found, MAX_BUNDLE).await?;
+            let bundle = whole(result, MAX_BUNDLE).await?;
             let signatures = store.get(&beside).await.map_err(|e| format!("its signature: {}", said(&e)))?;
             Ok::<_, String>((bundle, whole(signatures, MAX_SIGNATURES).await?))
         };
@@ -214,10 +214,10 @@ fn place(url: &str) -> Result<(Arc<dyn ObjectStore>, path::Path), String> {
     Ok((store.into(), at))
 }
 
-async fn whole(found: GetResult, most: u64) -> Result<Vec<u8>, String> {
-    match found.meta.size > most {
-        true => Err(format!("it has {} bytes, more than {most}", found.meta.size)),
-        false => found.bytes().await.map(Into::into).map_err(|e| said(&e)),
+async fn whole(result: GetResult, most: u64) -> Result<Vec<u8>, String> {
+    match result.meta.size > most {
+        true => Err(format!("it has {} bytes, more than {most}", result.meta.size)),
+        false => result.bytes().await.map(Into::into).map_err(|e| said(&e)),
     }
 }
 
@@ -235,7 +235,7 @@ fn said(e: &Error) -> String {
                 }
                 cause = next.source();
             }
-            letters::shown(text)
+            sanitize_text::shown(text)
         }
     }
 }

@@ -74,7 +74,7 @@ fn put(dir: &Path, serial: u64, signer: &SecretKey) {
 fn opened(test: &str, url: &str, home: &Path, with: &[(&str, &str)]) -> String {
     let ended = opening(test, url, home, with).wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ended.stdout).to_string();
-    let line = said.lines().find_map(|l| l.split_once("FOUND ")).map(|(_, found)| found.to_string());
+    let line = said.lines().find_map(|l| l.split_once("FOUND ")).map(|(_, result)| result.to_string());
     line.unwrap_or_else(|| panic!("{said}\n{}", String::from_utf8_lossy(&ended.stderr)))
 }
 
@@ -86,14 +86,14 @@ fn opening(test: &str, url: &str, home: &Path, with: &[(&str, &str)]) -> Child {
 
 fn open() {
     warplap_fleet::register();
-    let found = match Store::open(setting("URL")) {
+    let result = match Store::open(setting("URL")) {
         Err(e) => format!("error {e}"),
         Ok(store) => match store.lookup(&key(7), &device(1)) {
             Match::Exact(record) => format!("{}", winner(&record) / 1000),
             other => format!("{other:?}"),
         },
     };
-    say(std::io::stdout(), format!("FOUND {found}"));
+    say(std::io::stdout(), format!("FOUND {result}"));
 }
 
 #[test]
@@ -108,28 +108,28 @@ fn an_object_is_fetched_once_and_again_when_it_has_changed() {
     let server = Server::web(served.path());
     let url =
         |refresh: &str| format!("bundle:http://127.0.0.1:{}/b?key={}&refresh={refresh}", server.1, signer.public());
-    let found = |refresh: &str| opened(TEST, &url(refresh), home.path(), &[]);
-    assert_eq!(found("never"), "1");
+    let result = |refresh: &str| opened(TEST, &url(refresh), home.path(), &[]);
+    assert_eq!(result("never"), "1");
     put(served.path(), 2, &signer);
-    assert_eq!((found("3600"), found("never")), ("1".into(), "1".into()), "the copy is young, or good for ever");
-    assert_eq!((found("0"), found("0"), found("never")), ("2".into(), "2".into(), "2".into()), "it was asked again");
+    assert_eq!((result("3600"), result("never")), ("1".into(), "1".into()), "the copy is young, or good for ever");
+    assert_eq!((result("0"), result("0"), result("never")), ("2".into(), "2".into(), "2".into()), "it was asked again");
     // What another signed, what is older and what is torn replaces nothing, and is no answer where nothing is there.
     put(served.path(), 3, &other);
-    assert_eq!(found("0"), "2");
+    assert_eq!(result("0"), "2");
     put(served.path(), 1, &signer);
-    assert_eq!(found("0"), "2", "an older one");
+    assert_eq!(result("0"), "2", "an older one");
     put(served.path(), 4, &signer);
     std::fs::write(served.path().join("b"), &made(4, &signer).0[..2000]).unwrap();
-    assert_eq!(found("0"), "2", "half of one");
+    assert_eq!(result("0"), "2", "half of one");
     let fresh = temp();
     let nothing = opened(TEST, &url("0"), fresh.path(), &[]);
     assert!(nothing.starts_with("error bundle http://127.0.0.1"), "{nothing}");
     std::fs::remove_file(served.path().join("b")).unwrap();
-    assert_eq!(found("0"), "2", "it is gone");
+    assert_eq!(result("0"), "2", "it is gone");
     let nothing = opened(TEST, &url("0"), fresh.path(), &[]);
     assert!(nothing.contains("there is no object 'b'"), "{nothing}");
     put(served.path(), 5, &signer);
-    assert_eq!((found("0"), found("60")), ("5".into(), "5".into()));
+    assert_eq!((result("0"), result("60")), ("5".into(), "5".into()));
     // A copy that somebody changed near by is not believed, and is fetched again.
     let copies = || {
         let near = walk(home.path());
@@ -141,7 +141,7 @@ fn an_object_is_fetched_once_and_again_when_it_has_changed() {
         bytes[10] ^= 1;
         std::fs::write(&copy, bytes).unwrap();
     }
-    assert_eq!(found("never"), "5");
+    assert_eq!(result("never"), "5");
     drop(server);
     assert_eq!(opened(TEST, &unserved(&signer), home.path(), &[]).split(' ').next(), Some("error"));
 }
@@ -153,14 +153,14 @@ fn unserved(signer: &SecretKey) -> String {
 }
 
 fn walk(dir: &Path) -> Vec<std::path::PathBuf> {
-    let mut found = Vec::new();
+    let mut result = Vec::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         match entry.path().is_dir() {
-            true => found.extend(walk(&entry.path())),
-            false => found.push(entry.path()),
+            true => result.extend(walk(&entry.path())),
+            false => result.push(entry.path()),
         }
     }
-    found
+    result
 }
 
 #[test]
@@ -268,20 +268,20 @@ fn a_bucket_gives_its_bundle_to_whom_it_lets_in() {
         command.args(["-c", script, &endpoint]).current_dir(dir.path()).envs(rights);
         assert!(command.status().unwrap().success());
     };
-    let found = |name: &str, refresh: &str| {
+    let result = |name: &str, refresh: &str| {
         let url = format!("bundle:s3://fleet/bundles/{name}?key={}&refresh={refresh}", signer.public());
         opened(TEST, &url, home.path(), &rights)
     };
     upload(1);
-    assert_eq!((found("b", "60"), found("b", "0")), ("1".into(), "1".into()));
+    assert_eq!((result("b", "60"), result("b", "0")), ("1".into(), "1".into()));
     upload(2);
-    assert_eq!((found("b", "60"), found("b", "0")), ("1".into(), "2".into()));
-    let missing = found("c", "0");
+    assert_eq!((result("b", "60"), result("b", "0")), ("1".into(), "2".into()));
+    let missing = result("c", "0");
     assert!(missing.contains("there is no object 'bundles/c'"), "{missing}");
     // Nobody's rights are asked of another server than the one that was named.
     drop(server);
     let begun = Instant::now();
-    assert_eq!((found("b", "0"), found("b", "never")), ("2".into(), "2".into()), "the copy goes on");
+    assert_eq!((result("b", "0"), result("b", "never")), ("2".into(), "2".into()), "the copy goes on");
     say(std::io::stderr(), format!("  a store of objects that is gone costs {:?}", begun.elapsed()));
 }
 

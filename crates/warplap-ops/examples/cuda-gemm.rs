@@ -20,8 +20,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
-use warplap_core::card::Entry;
 use warplap_core::device::Device;
+use warplap_core::engine::Tuner;
+use warplap_core::erased::TypedProblem;
 use warplap_core::measure::{CacheState, Clock, Policy, Queueing};
 use warplap_core::op::Op;
 use warplap_core::problem::Problem;
@@ -30,7 +31,6 @@ use warplap_core::rejection::Rejection;
 use warplap_core::settings::{Budget, Settings};
 use warplap_core::space::Config;
 use warplap_core::store::Store;
-use warplap_core::tuner::Tuner;
 use warplap_core::variant::{Fit, Kernel, Priority, Variant};
 use warplap_core::verify::Case;
 use warplap_cuda::Cuda;
@@ -92,7 +92,7 @@ fn prove(device: &Cuda, what: &str, texts: &[String], most: usize) -> Result<(),
     for (_, text) in texts.iter().enumerate().filter(|(turn, _)| mine(*turn)) {
         // Not every shape goes with every type.
         let Ok(p) = Gemm::parse(text) else { continue };
-        let mut case = Case::new(&Entry::new(&p, &catalog), device, 7)?;
+        let mut case = Case::new(&TypedProblem::new(&p, &catalog), device, 7)?;
         let fits = |v: &dyn Variant<Gemm, Cuda>| asked(v.id()) && matches!(v.fit(&p, device), Fit::Fits(_));
         for variant in catalog.variants().iter().filter(|v| fits(&***v)) {
             let most = if variant.is_library() { 16 } else { most };
@@ -253,7 +253,7 @@ fn build(device: &Cuda, problems: &[GemmProblem]) -> Result<(), Failed> {
 
 /// Times kernels in turn and gives the median seconds of each.
 fn race(device: &Cuda, p: &GemmProblem, kernels: &[Box<dyn Kernel<Cuda>>], rounds: usize) -> Result<Vec<f64>, Failed> {
-    let card = Entry::new(p, &cuda::catalog());
+    let card = TypedProblem::new(p, &cuda::catalog());
     let first = Case::without_answer(&card, device, 1)?;
     let sets = device.sets(policy(), first.footprint()).max(1);
     let mut cases = vec![first];

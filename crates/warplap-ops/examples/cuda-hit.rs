@@ -13,9 +13,9 @@ use warplap_core::array::Array;
 use warplap_core::catalog::Catalog;
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
+use warplap_core::engine::Tuner;
 use warplap_core::settings::{Mode, Settings};
 use warplap_core::store::Store;
-use warplap_core::tuner::Tuner;
 use warplap_cuda::{AMPERE, Cuda, ELEMENT, EPILOGUE, HOPPER, Layers, PAIR, Source, TensorMap, TensorMapSpec, ViewMut};
 use warplap_ops::gemm::{Gemm, GemmProblem, cuda};
 

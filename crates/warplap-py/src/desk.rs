@@ -8,19 +8,19 @@ use warplap::core::by_type::ByType;
 use warplap::core::candidate::Candidate;
 use warplap::core::catalog::{Catalog, Raced};
 use warplap::core::dispatch::Dispatch;
+use warplap::core::engine::Rival;
 use warplap::core::op::Op;
 use warplap::core::problem::Problem;
 use warplap::core::rejection::Rejection;
 use warplap::core::slot::{Signature, Slot};
 use warplap::core::store::Store;
-use warplap::core::tuner::Rival;
 use warplap::core::variant::Kernel;
 use warplap::{Arg, How, Mode, Settings, Tuner};
 
 use crate::argument::{self, Checked};
+use crate::end_to_end_race;
 use crate::failure::{raise, rejected};
 use crate::foreign::{self, Choice, Foreign};
-use crate::last_heat;
 use crate::lent::Lent;
 use crate::state::refresh;
 use crate::watch::{Line, Watch, ended};
@@ -173,7 +173,7 @@ impl<O: Op, D: Lent> Desk<O, D> {
         let mut entry = self.entry(py, problem, &chosen.candidate, chosen.kernel, undecided)?;
         let raced = chosen.how == How::Raced || (chosen.how == How::Stored && settings.mode == Mode::Background);
         if raced && !settings.stop.said() {
-            entry = self.last_heat(py, problem, queue, (&chosen.candidate, entry), call)?;
+            entry = self.end_to_end_race(py, problem, queue, (&chosen.candidate, entry), call)?;
         }
         if lasts {
             self.ready.put(problem.clone(), entry.clone());
@@ -201,7 +201,7 @@ impl<O: Op, D: Lent> Desk<O, D> {
 
     /// Lets the winner of a race meet the best of the other kind in the caller's own call: a library's function where the
     /// winner is a kernel of ours, and the other way round. Who is faster there answers from now on.
-    fn last_heat(
+    fn end_to_end_race(
         &self,
         py: Python<'_>,
         problem: &O::Problem,
@@ -223,7 +223,7 @@ impl<O: Op, D: Lent> Desk<O, D> {
         let budget = tuner.settings().budget.seconds;
         let mut calls = |lane: usize| call(if lane == 0 { &entry } else { &other });
         let library = usize::from(is_library);
-        let Some(heat) = last_heat::run(&**device, queue, (winner, &rival), library, &mut calls, budget) else {
+        let Some(heat) = end_to_end_race::run(&**device, queue, (winner, &rival), library, &mut calls, budget) else {
             return Ok(entry);
         };
         let lost = heat.winner == rival;
@@ -260,7 +260,7 @@ impl<D: Lent> Desks<D> {
     #[cold]
     fn open<O: Raced<D>>(&self) -> Desk<O, D> {
         let mut settings = self.settings.clone();
-        settings.budget.afterwards = last_heat::SHARE;
+        settings.budget.afterwards = end_to_end_race::SHARE;
         let tuner = tuner::<O, D>(self.device.clone(), self.store.clone(), settings);
         let desk = Desk { tuner, ready: Arc::default() };
         let ready = desk.ready.clone();

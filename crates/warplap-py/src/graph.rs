@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use warplap::core::graph::page::Page;
-use warplap::core::graph::{Cover, Graph, Size};
+use warplap::graph::partition::{Cover, Graph, Size};
+use warplap::report::graph_page::Page;
 
 /// A node: those it reads, what it takes by itself, and whether somebody outside reads it.
 type Node = (Vec<usize>, f64, bool);
@@ -28,10 +28,10 @@ pub(crate) fn partitions(nodes: Vec<Node>, covers: Vec<Told>, most: usize) -> Py
         }
         graph.node(&inputs, alone, seen);
     }
-    let cover = |(kind, nodes, gives, seconds): Told| Cover {
+    let cover = |(kind, nodes, outputs, seconds): Told| Cover {
         kind,
         nodes: nodes.into_iter().collect(),
-        gives: gives.into_iter().collect(),
+        outputs: outputs.into_iter().collect(),
         seconds,
     };
     let covers: Vec<Cover> = covers.into_iter().map(cover).collect();
@@ -56,6 +56,6 @@ type Guessed = (String, BTreeMap<String, f64>, f64, usize);
 #[pyfunction]
 pub(crate) fn guess(sizes: Vec<Raced>, parts: BTreeMap<String, f64>) -> Option<Guessed> {
     let sizes: Vec<Size> = sizes.into_iter().map(|(parts, wholes)| Size { parts, wholes }).collect();
-    let found = warplap::core::graph::guess(&sizes, &parts)?;
+    let found = warplap::graph::partition::guess(&sizes, &parts)?;
     Some((found.winner, found.seconds, found.off, found.sizes))
 }

@@ -8,9 +8,9 @@ use pyo3::prelude::*;
 use serde_json::{Value, json};
 use warplap::any::{AnyTuner, operation, problem};
 use warplap::core::device::Device;
+use warplap::core::engine::{How, Tuned};
 use warplap::core::fingerprint::Fingerprint;
 use warplap::core::store::Store;
-use warplap::core::tuner::{How, Tuned};
 use warplap::core::variant::Fit;
 use warplap::ops::registry::{self, Known, Visitor};
 use warplap::{Cpu, Cuda, Settings, Stop};
@@ -162,7 +162,7 @@ pub(crate) fn explain(py: Python<'_>, problem: &str, gpu: Option<usize>) -> PyRe
 
 fn variants(tuner: &dyn AnyTuner, problem: &str) -> PyResult<Value> {
     let standing = tuner.variants(Some(problem)).map_err(crate::failure::raise)?;
-    let row = |s: &warplap::any::Standing| {
+    let row = |s: &warplap::any::VariantStatus| {
         let (fits, why) = match &s.fit {
             Some(Fit::Fits(priority)) => (true, priority.word().to_string()),
             Some(Fit::Aside(reason)) => (false, reason.clone()),

@@ -21,12 +21,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     timed("driver, context, compiler library", started);
     let started = Instant::now();
     let tuner = session.tuner::<Gemm>();
-    let found = tuner.lookup(&problem);
+    let result = tuner.lookup(&problem);
     timed("lookup alone", started);
     let started = Instant::now();
     let chosen = tuner.choose(&problem)?;
     timed("answer with its kernel built", started);
-    println!("{} ({:?}; the store says {:?})", chosen.candidate, chosen.how, found.map(|f| f.1));
+    println!("{} ({:?}; the store says {:?})", chosen.candidate, chosen.how, result.map(|f| f.1));
     let started = Instant::now();
     let again = tuner.choose(&problem)?;
     timed("the same again", started);

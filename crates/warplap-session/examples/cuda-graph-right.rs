@@ -131,8 +131,8 @@ fn main() -> Result<(), Failed> {
     for (name, make, times) in GRAPHS {
         for dtype in [DType::F32, DType::F16, DType::Bf16] {
             let fused = make(&mut session.graph(), dtype)?;
-            held(device, &fused, times).map_err(|why| format!("{name}, {dtype}: {why}")).map(|told| {
-                println!("RIGHT {name}, {dtype}: {told}");
+            held(device, &fused, times).map_err(|why| format!("{name}, {dtype}: {why}")).map(|text| {
+                println!("RIGHT {name}, {dtype}: {text}");
                 count += 1;
             })?;
         }
@@ -229,9 +229,9 @@ fn doubles(device: &Cuda, len: usize) -> Result<(), Failed> {
         }
         let apart =
             moved.iter().zip(&right).map(|(x, y)| (x - y).abs()).filter(|off| off.is_finite()).fold(0.0, larger);
-        let found = device.distance(&there, &before)?;
-        if found != apart {
-            return Err(format!("{shift:?}: the distance is {found}, expected {apart}").into());
+        let result = device.distance(&there, &before)?;
+        if result != apart {
+            return Err(format!("{shift:?}: the distance is {result}, expected {apart}").into());
         }
     }
     println!("RIGHT {len} numbers are widened, moved and compared");

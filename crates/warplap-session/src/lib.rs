@@ -17,7 +17,7 @@
 
 pub mod any;
 #[cfg(feature = "graph")]
-pub mod graph;
+mod graphs;
 pub mod own;
 mod prepared;
 mod session;
@@ -31,16 +31,19 @@ pub use warplap_core as core;
 pub use warplap_cpu as cpu;
 #[cfg(feature = "cuda")]
 pub use warplap_cuda as cuda;
+#[cfg(feature = "graph")]
+pub use warplap_graph as graph;
 pub use warplap_ops as ops;
+pub use warplap_report as report;
 
 pub use warplap_core::arg::Arg;
 pub use warplap_core::bucket::Bucket;
 pub use warplap_core::catalog::Raced;
 pub use warplap_core::dtype::DType;
+pub use warplap_core::engine::{How, Tuned, Tuner};
 pub use warplap_core::error::Error;
 pub use warplap_core::op::Op;
 pub use warplap_core::settings::{Budget, Mode, Settings, Stop};
-pub use warplap_core::tuner::{How, Tuned, Tuner};
 pub use warplap_cpu::Cpu;
 #[cfg(feature = "cuda")]
 pub use warplap_cuda::Cuda;

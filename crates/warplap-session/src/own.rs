@@ -61,6 +61,7 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::catalog::Catalog;
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
+use warplap_core::engine::Tuner;
 use warplap_core::op::{Answer, Op, drawn};
 use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
 use warplap_core::rejection::Rejection;
@@ -70,7 +71,6 @@ use warplap_core::slot::{Signature, Slot};
 use warplap_core::space::{Config, Space};
 use warplap_core::store::Store;
 use warplap_core::tolerance::Tolerance;
-use warplap_core::tuner::Tuner;
 use warplap_core::variant::{Fit, Kernel, Variant};
 
 type Draw = dyn Fn(&mut fastrand::Rng) -> Vec<Array> + Send + Sync;
@@ -244,9 +244,9 @@ impl Problem for OwnProblem {
         let problem = OwnProblem(open.ok_or_else(|| ProblemError::value("name", &name, expected))?);
         for (field, own) in problem.fields().0.into_iter().skip(1) {
             let expected = format!("{own}, as the kernel that is open has it");
-            let found: String = fields.word_or(field, &expected, String::new())?;
-            if found != own {
-                return Err(ProblemError::value(field, found, expected));
+            let result: String = fields.word_or(field, &expected, String::new())?;
+            if result != own {
+                return Err(ProblemError::value(field, result, expected));
             }
         }
         Ok(problem)

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use warplap_core::arg::Arg;
 use warplap_core::candidate::Candidate;
 use warplap_core::device::Device;
+use warplap_core::engine::{Chosen, How};
 use warplap_core::error::Error;
-use warplap_core::tuner::{Chosen, How};
 use warplap_core::variant::Kernel;
 use warplap_cpu::Cpu;
 

@@ -8,6 +8,7 @@ use warplap_core::bucket::Bucket;
 use warplap_core::by_type::ByType;
 use warplap_core::catalog::Raced;
 use warplap_core::device::Device;
+use warplap_core::engine::{Tuned, Tuner};
 use warplap_core::error::Error;
 use warplap_core::measure::Policy;
 use warplap_core::op::Op;
@@ -17,7 +18,6 @@ use warplap_core::settings::{Budget, Mode, Settings, Stop};
 #[cfg(feature = "cuda")]
 use warplap_core::store::{Address, default_root};
 use warplap_core::store::{Store, open_or_memory};
-use warplap_core::tuner::{Tuned, Tuner};
 use warplap_cpu::Cpu;
 #[cfg(feature = "cuda")]
 use warplap_cuda::Cuda;
@@ -331,7 +331,7 @@ impl Default for Session {
 }
 
 /// As many arguments as an operation has slots: those given, and nothing for the others.
-fn filled<'a, D: Device, const SLOTS: usize>(given: impl IntoIterator<Item = Arg<'a, D>>) -> [Arg<'a, D>; SLOTS] {
-    let mut given = given.into_iter();
-    std::array::from_fn(|_| given.next().unwrap_or_default())
+fn filled<'a, D: Device, const SLOTS: usize>(inputs: impl IntoIterator<Item = Arg<'a, D>>) -> [Arg<'a, D>; SLOTS] {
+    let mut inputs = inputs.into_iter();
+    std::array::from_fn(|_| inputs.next().unwrap_or_default())
 }

@@ -1,11 +1,11 @@
-//! The direction of the arrows: warplap, py → cli → {spec → session → ops → {cpu, cuda}, fleet} → worker → core, and
+//! The direction of the arrows: warplap, py → cli → {spec → session → graph → ops → {cpu, cuda}, fleet} → worker → core, and
 //! nothing points back. Packages name the session `warplap`, as users do.
 
 use std::fs;
 use std::path::Path;
 
 /// Each package and the packages of ours it may use.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("warplap-core", &[]),
     ("warplap-worker", &["warplap-core"]),
     ("warplap-cpu", &["warplap-core", "warplap-worker"]),
@@ -13,8 +13,23 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("warplap-standin", &[]),
     ("warplap-cuda", &["warplap-core", "warplap-worker", "warplap-standin"]),
     ("warplap-ops", &["warplap-core", "warplap-cpu", "warplap-cuda"]),
+    ("warplap-report", &["warplap-core"]),
+    // The programs in its docs name the session.
+    ("warplap-graph", &["warplap-core", "warplap-cpu", "warplap-cuda", "warplap-ops", "warplap-report", "warplap"]),
     // Its tests and examples name it as users do, by the package that is the library and the program.
-    ("warplap-session", &["warplap-core", "warplap-worker", "warplap-cpu", "warplap-cuda", "warplap-ops", "warplap"]),
+    (
+        "warplap-session",
+        &[
+            "warplap-core",
+            "warplap-worker",
+            "warplap-cpu",
+            "warplap-cuda",
+            "warplap-ops",
+            "warplap-report",
+            "warplap-graph",
+            "warplap",
+        ],
+    ),
     ("warplap-spec", &["warplap", "warplap-worker", "warplap-standin"]),
     ("warplap-fleet", &["warplap-core", "warplap-worker"]),
     ("warplap-cli", &["warplap", "warplap-spec", "warplap-fleet", "warplap-standin"]),
@@ -67,16 +82,16 @@ fn the_core_knows_no_device_and_no_unsafe() {
 
 /// What stands in a folder's files, by their paths.
 fn texts(folder: &Path) -> Vec<(std::path::PathBuf, String)> {
-    let mut found = Vec::new();
+    let mut result = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         match fs::read_to_string(&path) {
-            Ok(text) => found.push((path, text)),
-            Err(_) if path.is_dir() => found.extend(texts(&path)),
+            Ok(text) => result.push((path, text)),
+            Err(_) if path.is_dir() => result.extend(texts(&path)),
             Err(e) => panic!("{}: {e}", path.display()),
         }
     }
-    found
+    result
 }
 
 #[test]

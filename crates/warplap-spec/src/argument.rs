@@ -151,27 +151,27 @@ impl Argument {
     }
 
     /// A scalar's value as a launch is given it.
-    pub(crate) fn scalar(&self) -> arg::Scalar {
+    pub(crate) fn scalar(&self) -> arg::ScalarArg {
         match &self.value {
-            Some(Value::Int(i)) => arg::Scalar::Int(*i),
-            _ => arg::Scalar::Real(self.number()),
+            Some(Value::Int(i)) => arg::ScalarArg::Int(*i),
+            _ => arg::ScalarArg::Real(self.number()),
         }
     }
 
     /// Refuses another number than the spec's own, rounded to the scalar's type: kernels were tried out and proved with
     /// that one alone, and it may be what keeps them inside of their buffers.
     #[inline]
-    pub(crate) fn check(&self, given: arg::Scalar) -> Result<(), Rejection> {
+    pub(crate) fn check(&self, inputs: arg::ScalarArg) -> Result<(), Rejection> {
         let rounded = |number: f64| match self.element {
             Element::Stored(DType::F32) => f64::from(number as f32),
             Element::Stored(DType::I32) => f64::from(number as i32),
             _ => number,
         };
-        let (given, own) = (rounded(given.real()), rounded(self.number()));
-        if given.total_cmp(&own).is_eq() {
+        let (inputs, own) = (rounded(inputs.real()), rounded(self.number()));
+        if inputs.total_cmp(&own).is_eq() {
             return Ok(());
         }
-        Err(Rejection::LaunchFailed { reason: format!("'{}' is {given}: expected {own}, as in the spec", self.name) })
+        Err(Rejection::LaunchFailed { reason: format!("'{}' is {inputs}: expected {own}, as in the spec", self.name) })
     }
 
     /// Its content for one proof: nothing where nothing is read, an array of one for a scalar.
@@ -259,8 +259,11 @@ mod tests {
         ];
         for number in numbers {
             let drawn = number.draw(&mut fastrand::Rng::with_seed(0)).at(0);
-            assert!(number.check(arg::Scalar::Real(drawn)).is_ok() && number.check(number.scalar()).is_ok(), "{drawn}");
-            let said = number.check(arg::Scalar::Real(drawn + 1.0)).unwrap_err().to_string();
+            assert!(
+                number.check(arg::ScalarArg::Real(drawn)).is_ok() && number.check(number.scalar()).is_ok(),
+                "{drawn}"
+            );
+            let said = number.check(arg::ScalarArg::Real(drawn + 1.0)).unwrap_err().to_string();
             assert!(said.contains("'n' is") && said.contains("as in the spec"), "{said}");
         }
     }

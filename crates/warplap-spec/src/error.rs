@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use warplap::core::letters::cut;
+use warplap::core::sanitize_text::cut;
 
 /// Characters of one line of a reason.
 const LONGEST: usize = 1000;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use warplap::core::proving::{Prove, ProvingGround};
-use warplap::core::sandbox::{Passed, Refusal, SandboxRequest, Stage};
+use warplap::core::sandbox::{Passed, ProofStage, Refusal, SandboxRequest};
+use warplap::core::worker_entry::{OpProver, Prove};
 use warplap::cuda::Ground;
 use warplap::{Cuda, Op};
 
@@ -20,21 +20,21 @@ pub fn ground() -> Ground {
 /// The ground of the spec asked for last: its configs come in a row.
 struct KernelGround {
     device: Arc<Cuda>,
-    open: Option<(String, ProvingGround<KernelFile, Cuda>)>,
+    open: Option<(String, OpProver<KernelFile, Cuda>)>,
 }
 
 impl Prove for KernelGround {
-    fn prove(&mut self, request: &SandboxRequest, stage: &mut dyn FnMut(Stage)) -> Result<Passed, Refusal> {
+    fn prove(&mut self, request: &SandboxRequest, stage: &mut dyn FnMut(ProofStage)) -> Result<Passed, Refusal> {
         let ground = match self.open.take().filter(|(problem, _)| *problem == request.problem) {
             Some((_, ground)) => ground,
             None => {
-                stage(Stage::Draw);
+                stage(ProofStage::Draw);
                 let problem = KernelFile::parse(&request.problem).map_err(|e| Refusal::Unknown(e.to_string()))?;
                 let (spec, right) = (problem.spec(), Right(problem.spec().clone()));
                 if spec.is_judged_afar() && right.is_asked_for(request) {
                     right.tried_out(&self.device, request.seed, stage)?;
                 }
-                ProvingGround::new(self.device.clone(), spec.on_cuda())
+                OpProver::new(self.device.clone(), spec.on_cuda())
             }
         };
         self.open.insert((request.problem.clone(), ground)).1.prove(request, stage)

@@ -33,8 +33,8 @@ spec = importlib.util.spec_from_file_location("reference", script)
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 plan = json.load(open(folder + "/plan.json"))
-given = {a["name"]: numpy.load(f"{folder}/{a['file']}") if "file" in a else a["value"] for a in plan["inputs"]}
-answer = getattr(module, entry)(**given)
+inputs = {a["name"]: numpy.load(f"{folder}/{a['file']}") if "file" in a else a["value"] for a in plan["inputs"]}
+answer = getattr(module, entry)(**inputs)
 answer = answer if isinstance(answer, tuple) else (answer,)
 if len(answer) != plan["outputs"]:
     sys.exit(f"{entry} returned {len(answer)} outputs: expected {plan['outputs']}")
@@ -48,7 +48,7 @@ fn failed(what: &str, why: impl std::fmt::Display) -> Rejection {
 
 /// What the function gives for inputs, for each argument that is written.
 pub(crate) fn answer(spec: &Spec, code: &Code, inputs: &[Array]) -> Result<Vec<Vec<f64>>, Rejection> {
-    let folder = warplap::core::passing::Passing::new().map_err(|e| failed("no folder", e))?;
+    let folder = warplap::core::temp_dirs::ScratchDir::new().map_err(|e| failed("no folder", e))?;
     hand_over(spec, inputs, folder.path()).map_err(|e| failed("the inputs cannot be handed over", e))?;
     let python = warplap::core::environment::text("WARPLAP_PYTHON");
     let python = python.unwrap_or_else(|| "python3".into());

@@ -14,11 +14,11 @@ fn compiler() -> Option<Compiler> {
     if installed::is_unwanted() {
         return None;
     }
-    let found = match std::env::var_os("WARPLAP_NVRTC") {
+    let result = match std::env::var_os("WARPLAP_NVRTC") {
         Some(_) => Compiler::find(),
         None => Compiler::within(&installed::folder()),
     };
-    Some(found.unwrap_or_else(|why| panic!("{why}; {}", installed::REMEDY)))
+    Some(result.unwrap_or_else(|why| panic!("{why}; {}", installed::REMEDY)))
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn whatever_a_cuda_kernel_does_it_does_to_its_worker() {
         assert!(!words(kind).is_empty() && words(kind).iter().all(|w| *w == word), "{kind}: {:?}", words(kind));
     }
     assert_eq!(tuned.edition.verdict.winner.config.int("KIND"), Some(0));
-    assert!(cuda.canary().is_ok(), "the caller's context lives");
+    assert!(cuda.context_health().is_ok(), "the caller's context lives");
 
     // What a kernel takes of a multiprocessor is kept with its times: the stand-in gives 32 registers to every one, and
     // room for half of the threads.

@@ -8,7 +8,7 @@ use warplap::any::AnyDevice;
 use warplap::core::candidate::{Candidate, Outcome};
 use warplap::core::device::Device;
 use warplap::core::progress::Silent;
-use warplap::core::record::Edition;
+use warplap::core::record::TuningRun;
 use warplap::core::rejection::Rejection;
 use warplap::core::sandbox::SandboxRequest;
 use warplap::core::space::Config;
@@ -62,7 +62,7 @@ impl Folder {
     }
 }
 
-fn tuned(spec: &Arc<Spec>, cuda: &Arc<Cuda>) -> Edition {
+fn tuned(spec: &Arc<Spec>, cuda: &Arc<Cuda>) -> TuningRun {
     let budget = Budget { seconds: 120.0, ..Budget::default() };
     let settings = Settings { budget, policy: Cuda::usual_policy(), yardsticks: true, ..Settings::default() };
     let device = AnyDevice::Cuda(cuda.clone());
@@ -72,7 +72,7 @@ fn tuned(spec: &Arc<Spec>, cuda: &Arc<Cuda>) -> Edition {
 }
 
 /// What became of the trials at a value of KIND.
-fn words(edition: &Edition, kind: i64) -> Vec<&'static str> {
+fn words(edition: &TuningRun, kind: i64) -> Vec<&'static str> {
     let of_kind = edition.trials.iter().filter(|t| t.candidate.config.int("KIND") == Some(kind));
     let words = of_kind.map(|t| match &t.outcome {
         Outcome::Measured(_) => "right",
@@ -82,7 +82,7 @@ fn words(edition: &Edition, kind: i64) -> Vec<&'static str> {
     words.collect()
 }
 
-fn all_are(edition: &Edition, kind: i64, word: &str) {
+fn all_are(edition: &TuningRun, kind: i64, word: &str) {
     let words = words(edition, kind);
     assert!(!words.is_empty() && words.iter().all(|w| *w == word), "KIND={kind}: {words:?}, expected {word}");
 }
@@ -99,7 +99,7 @@ fn a_kernel_is_judged_by_another_one_in_cuda_which_races_too() {
     let reference = edition.trials.iter().find(|t| t.candidate.variant == "reference").expect("the reference races");
     let raced = matches!(reference.outcome, Outcome::Measured(_) | Outcome::Rejected(Rejection::Outpaced { .. }));
     assert!(raced, "{:?}", reference.outcome);
-    assert!(cuda.canary().is_ok(), "the caller's context lives");
+    assert!(cuda.context_health().is_ok(), "the caller's context lives");
 
     // What is right is what the reference says: now the kernel that subtracts.
     folder.put("plain.cu", plain("//@ subtract"));
@@ -137,7 +137,7 @@ fn a_default_config_that_cannot_be_the_reference_is_named_with_the_reason_and_th
         for part in ["k.toml: there is no [reference]", &config, why, "or a [reference] that states what is right"] {
             assert!(said.contains(part), "{part}: {said}");
         }
-        assert!(cuda.canary().is_ok(), "the caller's context lives");
+        assert!(cuda.context_health().is_ok(), "the caller's context lives");
     }
 }
 
@@ -159,7 +159,7 @@ fn a_reference_in_cuda_that_cannot_be_used_is_refused_at_its_line() {
         let said = folder.refused(&cuda);
         assert!(said.contains(&format!("k.toml:{line}: the reference ")) && said.contains("plain.cu"), "{said}");
         assert!(said.contains(why) && said.contains("expected it to run"), "{act}: {said}");
-        assert!(cuda.canary().is_ok(), "the caller's context lives");
+        assert!(cuda.context_health().is_ok(), "the caller's context lives");
     }
 }
 

@@ -11,9 +11,9 @@ use std::time::Instant;
 use table::{ROWS, Row};
 use warplap::any::{AnyDevice, Wanted};
 use warplap::core::candidate::{Outcome, Trial};
+use warplap::core::engine::Tuned;
 use warplap::core::progress::Silent;
 use warplap::core::store::Store;
-use warplap::core::tuner::Tuned;
 use warplap::{Budget, Settings};
 use warplap_spec::Spec;
 
@@ -84,9 +84,9 @@ impl Folder {
 
     fn sized(rows: &[&Row], elements: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let canary = folder.path().join("canary");
-        std::fs::write(&canary, "sings").unwrap();
-        let mut source = format!("{HEAD}#define CANARY \"{}\"\n", canary.display());
+        let context_health = folder.path().join("canary");
+        std::fs::write(&context_health, "sings").unwrap();
+        let mut source = format!("{HEAD}#define CANARY \"{}\"\n", context_health.display());
         for (kind, row) in rows.iter().enumerate() {
             source += &format!("#if KIND == {}\n{}\n#endif\n", kind + 1, row.top);
         }
@@ -165,9 +165,9 @@ fn contained(rows: &[&Row], seconds: f64) -> Vec<String> {
     if !fair(winner) {
         wrong.push(format!("'{}' won", rows[winner - 1].name));
     }
-    let canary = std::fs::read_to_string(folder.path("canary")).unwrap_or_default();
-    if canary != "sings" || folder.path("canary.new").exists() || std::env::current_dir().unwrap() != here {
-        wrong.push(format!("files were changed: {canary:?}"));
+    let context_health = std::fs::read_to_string(folder.path("canary")).unwrap_or_default();
+    if context_health != "sings" || folder.path("canary.new").exists() || std::env::current_dir().unwrap() != here {
+        wrong.push(format!("files were changed: {context_health:?}"));
     }
     // Who failed is not tried again, also where the record is gone.
     store.entries().iter().for_each(|e| assert!(store.remove(e).unwrap()));

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use warplap::any::{AnyDevice, AnyTuner, Wanted};
-use warplap::core::arg::{Arg, Scalar};
+use warplap::core::arg::{Arg, ScalarArg};
 use warplap::core::array::Array;
 use warplap::core::candidate::{Outcome, Trial};
 use warplap::core::device::Device;
@@ -98,8 +98,8 @@ fn every_bad_config_is_a_rejection_with_its_reason_and_the_tuner_lives() {
     let tuner = tuner(&spec, 120.0);
     let tuned = tuner.tune(&spec.problem(), &Silent).unwrap();
     let outcome = |kind: i64| {
-        let found = |t: &&Trial| t.candidate.config.int("KIND") == Some(kind);
-        tuned.edition.trials.iter().find(found).map(|t| t.outcome.clone()).unwrap()
+        let result = |t: &&Trial| t.candidate.config.int("KIND") == Some(kind);
+        tuned.edition.trials.iter().find(result).map(|t| t.outcome.clone()).unwrap()
     };
     let rejected = |kind: i64| match outcome(kind) {
         Outcome::Rejected(rejection) => rejection,
@@ -135,8 +135,8 @@ fn a_winner_is_called_in_the_callers_own_process_where_the_caller_says_so() {
     let mut args = [
         Arg::Write(cpu.view_mut(&mut y, 0..1000)),
         Arg::Read(cpu.view(&x, 0..1000)),
-        Arg::Scalar(Scalar::Int(1000)),
-        Arg::Scalar(Scalar::Real(0.3)),
+        Arg::Scalar(ScalarArg::Int(1000)),
+        Arg::Scalar(ScalarArg::Real(0.3)),
     ];
     chosen.kernel.launch(&mut args, &()).unwrap();
     assert!((cpu.download(&y).unwrap().at(999) - 0.6).abs() < 1e-6);
@@ -397,8 +397,8 @@ fn python_with_numpy() -> PathBuf {
         asked.is_ok_and(|s| s.success())
     };
     let room = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/numpy");
-    let found = [PathBuf::from("python3"), room.join("bin/python")].into_iter().find(|p| has(p));
-    found.unwrap_or_else(|| {
+    let result = [PathBuf::from("python3"), room.join("bin/python")].into_iter().find(|p| has(p));
+    result.unwrap_or_else(|| {
         let run = |command: &mut Command| assert!(command.status().unwrap().success(), "{command:?}");
         run(Command::new("python3").args(["-m", "venv"]).arg(&room));
         let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "numpy"];
@@ -546,8 +546,8 @@ fn configs_may_be_listed_one_by_one_and_another_list_is_another_spec() {
     assert_ne!(Spec::load(&folder.path("k.toml")).unwrap().identity(), loaded.identity());
     for (table, said) in [("U\n1\n", "expected U,KIND"), ("U,KIND\n3,0\n", "line 2 has '3' for 'U'")] {
         folder.put("configs.csv", table.as_bytes());
-        let found = folder.refused();
-        assert!(found.contains("k.toml:4") && found.contains(said), "{found}");
+        let result = folder.refused();
+        assert!(result.contains("k.toml:4") && result.contains(said), "{result}");
     }
     folder.put("k.toml", spec.replace("configs =", "rules = [\"U == 1\"]\nconfigs =").as_bytes());
     assert!(folder.refused().contains("expected one of them"), "{}", folder.refused());

@@ -11,8 +11,8 @@
 
 use crate::compare::{Compare, Kind};
 use crate::nvrtc::OPTIONS;
+use crate::perturb::Stir;
 use crate::state::{INVALID, State, fail, state};
-use crate::stir::Stir;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Act {
@@ -50,7 +50,7 @@ pub(crate) enum Run {
     Compare(Compare),
     Stir {
         turns: usize,
-        stir: Stir,
+        perturb: Stir,
         lasts: Lasts,
     },
     Copy {
@@ -142,8 +142,8 @@ impl Run {
             Act::Canary => ([word(0), 0, 0], 0),
             Act::Neutral => {
                 lasts.micros = word(1) as f64 * 1e-3;
-                let stir = unsafe { (*arguments.add(2)).cast::<Stir>().read() };
-                return Ok(Run::Stir { turns: word(0), stir, lasts });
+                let perturb = unsafe { (*arguments.add(2)).cast::<Stir>().read() };
+                return Ok(Run::Stir { turns: word(0), perturb, lasts });
             }
             _ => ([0; 3], 0),
         };
@@ -169,13 +169,13 @@ impl Run {
                 state().passes(lasts);
                 (act, pointers, len, factors)
             }
-            Run::Stir { turns, stir, lasts } => {
+            Run::Stir { turns, perturb, lasts } => {
                 state().passes(lasts);
                 let turn = turns as *mut u32;
                 // SAFETY: the caller's buffers hold so many bytes.
                 unsafe {
                     *turn = (*turn).wrapping_add(1);
-                    stir.run(*turn);
+                    perturb.run(*turn);
                 }
                 return Ok(());
             }

@@ -23,5 +23,5 @@ mod kernel;
 mod memory;
 mod nvml;
 mod nvrtc;
+mod perturb;
 mod state;
-mod stir;

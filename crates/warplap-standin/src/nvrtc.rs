@@ -53,8 +53,8 @@ pub unsafe extern "C" fn nvrtcCompileProgram(program: *mut Program, count: i32, 
     let program = unsafe { &mut *program };
     count_one();
     let option = |i: i32| unsafe { CStr::from_ptr(*options.add(i as usize)) }.to_string_lossy().into_owned();
-    let given: Vec<String> = (0..count).map(option).collect();
-    program.text = decided(&program.text, &given);
+    let inputs: Vec<String> = (0..count).map(option).collect();
+    program.text = decided(&program.text, &inputs);
     if program.text.contains("//! compiler dies") {
         std::process::abort();
     }
@@ -76,17 +76,17 @@ fn count_one() {
 
 /// A text with the options it was compiled with and the acts of its constants in front: `//? KIND=3 hang` says `//@
 /// hang` where `-DKIND=3` was given, or the text defines it so.
-fn decided(text: &str, given: &[String]) -> String {
+fn decided(text: &str, inputs: &[String]) -> String {
     let holds = |line: &str| {
         let (constant, act) = line.trim().strip_prefix("//?")?.trim().split_once(' ')?;
         let defined = format!("#define {}", constant.replacen('=', " ", 1));
-        let holds = given.contains(&format!("-D{constant}")) || text.lines().any(|l| l == defined);
+        let holds = inputs.contains(&format!("-D{constant}")) || text.lines().any(|l| l == defined);
         holds.then(|| format!("//@ {act}\n"))
     };
     let acts: String = text.lines().filter_map(holds).collect();
     // What shall not compile is said to the compiler, not to the device.
     let acts = acts.replace("//@ does not compile", "//! does not compile");
-    text.replacen(HEAD, &format!("{HEAD}{OPTIONS}{}\n{acts}", given.join(" ")), 1)
+    text.replacen(HEAD, &format!("{HEAD}{OPTIONS}{}\n{acts}", inputs.join(" ")), 1)
 }
 
 unsafe fn copy(text: &str, to: *mut c_char, closed: bool) -> i32 {

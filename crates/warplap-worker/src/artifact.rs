@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use warplap_core::given;
-use warplap_core::passing::Passing;
+use warplap_core::temp_dirs::ScratchDir;
+use warplap_core::user_files;
 
 const MAGIC: &[u8] = b"warplap artifact 1\n";
 const KEY_FILE: &str = "key";
@@ -60,7 +60,7 @@ pub struct Artifacts {
     folder: PathBuf,
     key: [u8; KEY],
     /// The directory, where it goes with this object.
-    _passing: Option<Passing>,
+    _passing: Option<ScratchDir>,
 }
 
 impl Artifacts {
@@ -81,7 +81,7 @@ impl Artifacts {
 
     /// In a directory of their own that nobody else can open and that goes with this object.
     pub fn passing() -> Result<Self, ArtifactError> {
-        let passing = Passing::new().map_err(ArtifactError::at("a folder of their own"))?;
+        let passing = ScratchDir::new().map_err(ArtifactError::at("a folder of their own"))?;
         let mut artifacts = Self::open(passing.path())?;
         artifacts._passing = Some(passing);
         Ok(artifacts)
@@ -148,7 +148,7 @@ impl Artifacts {
         let unique = format!(".{digest}.{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let temporary = self.folder.join(unique);
         let written = (|| {
-            given::allowed(MAGIC.len() + KEY + body.len())?;
+            user_files::allowed(MAGIC.len() + KEY + body.len())?;
             let mut file = File::create(&temporary)?;
             file.write_all(MAGIC)?;
             file.write_all(self.mac(digest, body).as_bytes())?;

@@ -5,22 +5,22 @@
 //! in a worker, the caller's process lives.
 
 pub mod artifact;
-mod crew;
+mod child_process;
+mod device_hooks;
 #[doc(hidden)]
 pub mod fuzzing;
-mod guest;
-mod hosted;
 mod pool;
 mod process;
 mod protocol;
 mod sandbox;
 mod serve;
+mod worker_setup;
 
-pub use crew::Crew;
-pub use guest::Guest;
-pub use hosted::{Class, Compile, Fault, Ground, Hosted};
+pub use child_process::ChildProcess;
+pub use device_hooks::{Class, Compile, Fault, Ground, Hosted};
 pub use pool::{COMPILE, Pool};
 pub use process::{Gone, Program};
 pub use protocol::{CompileOrder, Setup};
 pub use sandbox::Sandbox;
 pub use serve::{Service, serve_if_asked};
+pub use worker_setup::WorkerSetup;

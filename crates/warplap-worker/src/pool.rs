@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::crew::Crew;
 use crate::process::{Gone, Process};
 use crate::protocol::{CompileOrder, Order, Report, Setup};
+use crate::worker_setup::WorkerSetup;
 
 /// What one kernel may take to compile; the slowest of ours takes two seconds.
 pub const COMPILE: Duration = Duration::from_secs(60);
@@ -31,14 +31,14 @@ impl Pool {
 
     /// Compiles in another process: the image and the log, or what the compiler said. `None` where there is no other
     /// process to be had.
-    pub fn compile(&self, crew: &Crew, order: &CompileOrder) -> Option<Result<(Vec<u8>, String), String>> {
-        if crew.is_off() || self.closed.load(Ordering::Relaxed) {
+    pub fn compile(&self, workers: &WorkerSetup, order: &CompileOrder) -> Option<Result<(Vec<u8>, String), String>> {
+        if workers.is_off() || self.closed.load(Ordering::Relaxed) {
             return None;
         }
         let waiting = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut process = match waiting {
             Some(process) => process,
-            None => match crew.hire(Setup::compiler(self.kind)) {
+            None => match workers.hire(Setup::compiler(self.kind)) {
                 Ok(process) => process,
                 Err(why) => {
                     if !self.closed.swap(true, Ordering::Relaxed) {

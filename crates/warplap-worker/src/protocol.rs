@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use warplap_core::sandbox::{Passed, Refusal, SandboxRequest, Stage};
+use warplap_core::sandbox::{Passed, ProofStage, Refusal, SandboxRequest};
 
 use crate::artifact::digest;
 
@@ -82,7 +82,7 @@ pub(crate) enum Report {
     /// It cannot be.
     Refused(String),
     /// It is about to do this.
-    Stage(Stage),
+    Stage(ProofStage),
     /// What became of a candidate. `fatal`: why the worker cannot go on, if so.
     Done { outcome: Result<Passed, Refusal>, fatal: Option<String> },
     /// The compiler's log; the image comes with it.

@@ -7,11 +7,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use warplap_core::rejection::Rejection;
-use warplap_core::sandbox::{Passed, Refusal, SandboxRequest, Stage};
+use warplap_core::sandbox::{Passed, ProofStage, Refusal, SandboxRequest};
 
-use crate::crew::Crew;
 use crate::process::{Gone, Process};
 use crate::protocol::{Order, Report, Setup};
+use crate::worker_setup::WorkerSetup;
 
 /// What a worker may take for what no candidate can help: inputs and right answers, and comparing.
 const DRAW: Duration = Duration::from_secs(180);
@@ -45,11 +45,11 @@ impl Sandbox {
     /// Lets a candidate prove itself. `None`: no worker can be had, and it may prove itself here.
     pub fn prove(
         &self,
-        crew: &Crew,
+        workers: &WorkerSetup,
         setup: impl Fn() -> Setup,
         request: &SandboxRequest,
     ) -> Option<Result<Passed, Rejection>> {
-        if crew.is_off() {
+        if workers.is_off() {
             return None;
         }
         let mut place = locked(&self.worker);
@@ -58,7 +58,7 @@ impl Sandbox {
         for _ in 0..2 {
             let worker = match &mut *place {
                 Some(worker) => worker,
-                empty => match crew.hire(setup()) {
+                empty => match workers.hire(setup()) {
                     Ok(worker) => empty.insert(worker),
                     Err(why) => return self.without(request, &why),
                 },
@@ -83,10 +83,10 @@ impl Sandbox {
     }
 
     /// Starts the worker, unless there is one.
-    pub fn call(&self, crew: &Crew, setup: Setup) {
+    pub fn call(&self, workers: &WorkerSetup, setup: Setup) {
         let mut place = locked(&self.worker);
-        if place.is_none() && !crew.is_off() {
-            *place = crew.hire(setup).ok();
+        if place.is_none() && !workers.is_off() {
+            *place = workers.hire(setup).ok();
         }
     }
 
@@ -112,7 +112,7 @@ impl Sandbox {
 }
 
 fn converse(worker: &mut Process, request: &SandboxRequest) -> Ended {
-    let mut stage = Stage::Draw;
+    let mut stage = ProofStage::Draw;
     let mut started = Instant::now();
     let mut stages = 0;
     if let Err(gone) = worker.send(&Order::Prove(request.clone())) {
@@ -120,10 +120,10 @@ fn converse(worker: &mut Process, request: &SandboxRequest) -> Ended {
     }
     loop {
         let limit = match stage {
-            Stage::Draw => DRAW,
-            Stage::Build => BUILD,
-            Stage::Run => Duration::from_secs_f64(request.patience.clamp(0.1, 600.0)),
-            Stage::Judge => JUDGE,
+            ProofStage::Draw => DRAW,
+            ProofStage::Build => BUILD,
+            ProofStage::Run => Duration::from_secs_f64(request.patience.clamp(0.1, 600.0)),
+            ProofStage::Judge => JUDGE,
         };
         match worker.receive::<Report>(started + limit) {
             Ok((Report::Stage(next), _)) if stages < STAGES => {
@@ -144,21 +144,23 @@ fn converse(worker: &mut Process, request: &SandboxRequest) -> Ended {
             }
             Ok(_) => return Ended::Lost("it answers out of turn".into()),
             Err(Gone::Silent) => {
-                let fault = if stage == Stage::Run { late_fault(worker) } else { None };
+                let fault = if stage == ProofStage::Run { late_fault(worker) } else { None };
                 worker.kill();
                 return match stage {
-                    Stage::Run => Ended::Guilty(fault.unwrap_or(Rejection::TimedOut { seconds: limit.as_secs_f64() })),
-                    Stage::Build => {
+                    ProofStage::Run => {
+                        Ended::Guilty(fault.unwrap_or(Rejection::TimedOut { seconds: limit.as_secs_f64() }))
+                    }
+                    ProofStage::Build => {
                         let reason = format!("building it took longer than {} s", limit.as_secs());
                         Ended::Guilty(Rejection::DoesNotBuild { reason })
                     }
-                    Stage::Draw | Stage::Judge => Ended::Lost(format!("silent while it should {stage:?}")),
+                    ProofStage::Draw | ProofStage::Judge => Ended::Lost(format!("silent while it should {stage:?}")),
                 };
             }
             Err(Gone::Ended(how)) => {
                 return match stage {
-                    Stage::Build | Stage::Run => Ended::Guilty(Rejection::Crashed { reason: how }),
-                    Stage::Draw | Stage::Judge => Ended::Lost(how),
+                    ProofStage::Build | ProofStage::Run => Ended::Guilty(Rejection::Crashed { reason: how }),
+                    ProofStage::Draw | ProofStage::Judge => Ended::Lost(how),
                 };
             }
         }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-use warplap_core::proving::Prove;
 use warplap_core::rejection::Rejection;
-use warplap_core::sandbox::{Passed, Refusal, SandboxRequest, Stage};
+use warplap_core::sandbox::{Passed, ProofStage, Refusal, SandboxRequest};
+use warplap_core::worker_entry::Prove;
 
-use crate::crew::this_program_serves;
-use crate::hosted::{Class, Compile, Ground, Hosted};
+use crate::device_hooks::{Class, Compile, Ground, Hosted};
 use crate::pool::COMPILE;
 use crate::process::ASKED;
 use crate::protocol::{self, CompileOrder, Order, Report, Setup, version};
+use crate::worker_setup::this_program_serves;
 
 type Started<'g> = Result<Box<dyn Work + 'g>, String>;
 
@@ -74,8 +74,8 @@ fn serve(services: &[Service<'_>], caller: i32) -> std::io::Result<()> {
                 Err(why) => protocol::write(&mut socket, &Report::DoesNotCompile(why), &[])?,
             },
             Order::Prove(request) => {
-                let told = |stage: Stage| protocol::write(&mut &socket, &Report::Stage(stage), &[]);
-                let (outcome, fatal) = worker.prove(&request, &mut |stage| drop(told(stage)));
+                let message = |stage: ProofStage| protocol::write(&mut &socket, &Report::Stage(stage), &[]);
+                let (outcome, fatal) = worker.prove(&request, &mut |stage| drop(message(stage)));
                 protocol::write(&mut socket, &Report::Done { outcome, fatal }, &[])?;
             }
         }
@@ -132,7 +132,7 @@ trait Work {
         Err("this worker does not compile".into())
     }
 
-    fn prove(&mut self, _request: &SandboxRequest, _stage: &mut dyn FnMut(Stage)) -> Proved {
+    fn prove(&mut self, _request: &SandboxRequest, _stage: &mut dyn FnMut(ProofStage)) -> Proved {
         (Err(Refusal::Unknown("this worker only compiles".into())), None)
     }
 }
@@ -152,7 +152,7 @@ struct Prover<'g, D> {
 }
 
 impl<D: Hosted> Work for Prover<'_, D> {
-    fn prove(&mut self, request: &SandboxRequest, stage: &mut dyn FnMut(Stage)) -> Proved {
+    fn prove(&mut self, request: &SandboxRequest, stage: &mut dyn FnMut(ProofStage)) -> Proved {
         let outcome = self.ground(&request.problem).and_then(|ground| ground.prove(request, stage));
         let fault = match &outcome {
             Ok(_) => None,

@@ -5,8 +5,8 @@ mod standin;
 
 use std::time::Duration;
 
-use standin::crew;
-use warplap_worker::{CompileOrder, Crew, Pool};
+use standin::worker_setup;
+use warplap_worker::{CompileOrder, Pool, WorkerSetup};
 
 /// Not a test: the worker of all the others.
 #[test]
@@ -19,7 +19,7 @@ fn order(text: &str) -> CompileOrder {
 }
 
 fn compiled(pool: &Pool, text: &str) -> Result<(Vec<u8>, String), String> {
-    pool.compile(&crew(), &order(text)).expect("a compiler")
+    pool.compile(&worker_setup(), &order(text)).expect("a compiler")
 }
 
 #[test]
@@ -48,11 +48,11 @@ fn a_compiler_waits_for_the_next_kernel_and_two_at_once_are_two_processes() {
 
 #[test]
 fn without_workers_or_a_compiler_nobody_else_compiles() {
-    let mut home = crew();
+    let mut home = worker_setup();
     home.send_home();
     assert!(Pool::new("standin").compile(&home, &order("a")).is_none());
-    assert!(Pool::new("abacus").compile(&crew(), &order("a")).is_none());
-    let mut nobody = Crew::usual();
+    assert!(Pool::new("abacus").compile(&worker_setup(), &order("a")).is_none());
+    let mut nobody = WorkerSetup::usual();
     nobody.choose("/nonexistent/program".into(), Vec::new());
     assert!(Pool::new("standin").compile(&nobody, &order("a")).is_none());
 }

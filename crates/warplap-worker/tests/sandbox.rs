@@ -8,10 +8,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use standin::{NO_DEVICE, ask, crew, prove, request, scenario};
+use standin::{NO_DEVICE, ask, prove, request, scenario, worker_setup};
 use warplap_core::rejection::Rejection;
 use warplap_core::sandbox::SandboxRequest;
-use warplap_worker::{Crew, Sandbox, Setup};
+use warplap_worker::{Sandbox, Setup, WorkerSetup};
 
 /// Not a test: the worker of all the others.
 #[test]
@@ -92,13 +92,13 @@ fn a_worker_that_dies_before_it_runs_anything_is_no_candidates_fault() {
 #[test]
 fn a_slow_build_does_not_count_as_a_hang_of_the_device() {
     let impatient = SandboxRequest { patience: 0.3, ..request("builds_slowly") };
-    assert!(prove(&Sandbox::default(), &crew(), &impatient).unwrap().is_ok());
+    assert!(prove(&Sandbox::default(), &worker_setup(), &impatient).unwrap().is_ok());
 }
 
 #[test]
 fn a_worker_can_be_called_ahead_and_is_the_one_that_proves() {
-    let (sandbox, crew) = (Sandbox::default(), crew());
-    sandbox.call(&crew, Setup::prover("standin", 0, None));
+    let (sandbox, workers) = (Sandbox::default(), worker_setup());
+    sandbox.call(&workers, Setup::prover("standin", 0, None));
     let called = sandbox.worker_id();
     ask(&sandbox, "good").unwrap();
     assert!(called.is_some() && sandbox.worker_id() == called);
@@ -138,37 +138,37 @@ fn starts_a_worker_and_waits() {
     ask(&sandbox, "good").unwrap();
     let _ = writeln!(std::io::stdout(), "worker={}", sandbox.worker_id().unwrap());
     let _ = std::io::stdout().flush();
-    let _ = prove(&sandbox, &crew(), &SandboxRequest { patience: 60.0, ..request("hangs") });
+    let _ = prove(&sandbox, &worker_setup(), &SandboxRequest { patience: 60.0, ..request("hangs") });
 }
 
 #[test]
 fn where_no_worker_can_be_had_only_the_trusted_run_here() {
     let trusted = SandboxRequest { trusted: true, ..request("good") };
     for program in ["/nonexistent/program", "/bin/true"] {
-        let (sandbox, mut crew) = (Sandbox::default(), Crew::usual());
-        crew.choose(program.into(), Vec::new());
-        assert!(prove(&sandbox, &crew, &trusted).is_none(), "{program}");
-        let refused = prove(&sandbox, &crew, &request("good")).unwrap();
+        let (sandbox, mut workers) = (Sandbox::default(), WorkerSetup::usual());
+        workers.choose(program.into(), Vec::new());
+        assert!(prove(&sandbox, &workers, &trusted).is_none(), "{program}");
+        let refused = prove(&sandbox, &workers, &request("good")).unwrap();
         assert!(matches!(&refused, Err(Rejection::DoesNotBuild { reason }) if reason.contains(program)), "{refused:?}");
     }
-    let mut home = crew();
+    let mut home = worker_setup();
     home.send_home();
     assert!(prove(&Sandbox::default(), &home, &request("good")).is_none());
 }
 
 #[test]
 fn a_worker_is_not_believed_that_has_no_such_device_or_operation() {
-    let mut poor = crew();
+    let mut poor = worker_setup();
     poor.set(NO_DEVICE, "it is not plugged in");
-    let refused = |crew: &Crew, setup: fn() -> Setup, request: &SandboxRequest| {
-        let outcome = Sandbox::default().prove(crew, setup, request).expect("it is not trusted");
+    let refused = |workers: &WorkerSetup, setup: fn() -> Setup, request: &SandboxRequest| {
+        let outcome = Sandbox::default().prove(workers, setup, request).expect("it is not trusted");
         outcome.expect_err("no device").to_string()
     };
     let standin = || Setup::prover("standin", 0, None);
     let said = refused(&poor, standin, &request("good"));
     assert!(said.contains("the worker has no device: it is not plugged in"), "{said}");
-    let said = refused(&crew(), || Setup::prover("abacus", 0, None), &request("good"));
+    let said = refused(&worker_setup(), || Setup::prover("abacus", 0, None), &request("good"));
     assert!(said.contains("no device of the kind 'abacus'"), "{said}");
-    let said = refused(&crew(), standin, &SandboxRequest { problem: "nonesuch:n=1".into(), ..request("good") });
+    let said = refused(&worker_setup(), standin, &SandboxRequest { problem: "nonesuch:n=1".into(), ..request("good") });
     assert!(said.contains("nonesuch"), "{said}");
 }

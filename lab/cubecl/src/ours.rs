@@ -9,7 +9,7 @@ use warplap::core::device::Device;
 use warplap::core::key::Key;
 use warplap::core::measure::Policy;
 use warplap::core::progress::Silent;
-use warplap::core::record::{Edition, Record, SCHEMA};
+use warplap::core::record::{TuningRun, Record, SCHEMA};
 use warplap::core::store::bundle::Bundle;
 use warplap::core::store::{Match, Store};
 use warplap::core::variant::Kernel;
@@ -54,7 +54,7 @@ impl Ours {
 /// Stores of records as a tuner leaves them: one real edition under many keys.
 pub struct Stores {
     device: Arc<Cpu>,
-    edition: Edition,
+    edition: TuningRun,
 }
 
 impl Stores {

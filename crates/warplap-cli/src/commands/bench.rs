@@ -90,7 +90,7 @@ impl Bench {
             let variants: Vec<String> = match &self.variant {
                 Some(variant) => vec![variant.clone()],
                 None => {
-                    let fits = |s: &warplap::any::Standing| matches!(s.fit, Some(Fit::Fits(_)));
+                    let fits = |s: &warplap::any::VariantStatus| matches!(s.fit, Some(Fit::Fits(_)));
                     tuner.variants(Some(&asked.problem))?.into_iter().filter(fits).map(|s| s.id).collect()
                 }
             };

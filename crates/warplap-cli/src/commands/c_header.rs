@@ -2,8 +2,8 @@
 //! record says is data: names are held to the language, values are numbers, words or strings, comments stay comments.
 
 use warplap::core::candidate::Candidate;
-use warplap::core::letters::visible;
-use warplap::core::record::Edition;
+use warplap::core::record::TuningRun;
+use warplap::core::sanitize_text::visible;
 use warplap::core::space::Value;
 
 use crate::failure::Failure;
@@ -108,7 +108,7 @@ fn string(text: &str) -> String {
 }
 
 /// The lines of one winner.
-fn section(edition: &Edition) -> Result<String, Failure> {
+fn section(edition: &TuningRun) -> Result<String, Failure> {
     let winner = &edition.verdict.winner;
     let mut lines = format!("/* {} in {:.3} us */\n", comment(&winner.to_string()), edition.verdict.median_us);
     for (name, value) in &winner.config.0 {
@@ -147,7 +147,7 @@ pub(super) fn header(kept: &Kept) -> Result<String, Failure> {
         comment(&kept.edition.program),
         comment(&kept.problem)
     );
-    let mut others: Vec<(&str, &Edition)> = kept
+    let mut others: Vec<(&str, &TuningRun)> = kept
         .everywhere
         .iter()
         .filter(|(slug, _)| *slug != kept.device)

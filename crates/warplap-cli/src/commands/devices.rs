@@ -69,7 +69,7 @@ fn cpu(cpu: &Cpu, device: &AnyDevice, store: &Store) -> Page {
         ("caches", caches.join(", ")),
         ("memory", units::bytes(cpu.chip().memory)),
     ];
-    let libraries = blas::found().libraries();
+    let libraries = blas::installed().libraries();
     let shown = |l: &blas::Seen| format!("{} ({})", l.maker().word(), l.path().display());
     let blas: Vec<String> = libraries.iter().map(shown).collect();
     facts.push(("blas", if blas.is_empty() { "none (warplap doctor says why)".into() } else { blas.join(", ") }));

@@ -19,26 +19,26 @@ use crate::units;
 
 /// How a check ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CheckState {
     Good,
     Note,
     Bad,
 }
 
 /// One check: what was looked at, what was found, what to do.
-struct Check {
+struct DoctorCheck {
     name: &'static str,
-    state: State,
-    found: String,
+    state: CheckState,
+    result: String,
     remedy: Option<String>,
 }
 
-fn good(name: &'static str, found: String) -> Check {
-    Check { name, state: State::Good, found, remedy: None }
+fn good(name: &'static str, result: String) -> DoctorCheck {
+    DoctorCheck { name, state: CheckState::Good, result, remedy: None }
 }
 
-fn note(name: &'static str, found: String, remedy: &str) -> Check {
-    Check { name, state: State::Note, found, remedy: Some(remedy.to_string()) }
+fn note(name: &'static str, result: String, remedy: &str) -> DoctorCheck {
+    DoctorCheck { name, state: CheckState::Note, result, remedy: Some(remedy.to_string()) }
 }
 
 pub(crate) fn run(root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
@@ -53,23 +53,24 @@ pub(crate) fn run(root: Option<&Path>, console: &Console) -> Result<Exit, Failur
         None => note("ceilings", "not measured".into(), "warplap tune measures them"),
     });
     checks.extend(cuda(&store));
-    let bad = checks.iter().any(|c| c.state == State::Bad);
+    let bad = checks.iter().any(|c| c.state == CheckState::Bad);
     for check in &checks {
         let word = match check.state {
-            State::Good => "ok",
-            State::Note => "note",
-            State::Bad => "bad",
+            CheckState::Good => "ok",
+            CheckState::Note => "note",
+            CheckState::Bad => "bad",
         };
         if console.json {
-            console.line(&json!({"check": check.name, "state": word, "found": check.found, "remedy": check.remedy}))?;
+            console
+                .line(&json!({"check": check.name, "state": word, "found": check.result, "remedy": check.remedy}))?;
             continue;
         }
         let style = match check.state {
-            State::Good => GOOD,
-            State::Note => WARN,
-            State::Bad => BAD,
+            CheckState::Good => GOOD,
+            CheckState::Note => WARN,
+            CheckState::Bad => BAD,
         };
-        let mut text = format!("{}  {:<12} {}", paint(style, format!("{word:<4}")), check.name, check.found);
+        let mut text = format!("{}  {:<12} {}", paint(style, format!("{word:<4}")), check.name, check.result);
         if let Some(remedy) = &check.remedy {
             text.push_str(&format!("\n{:19}{}", "", paint(DIM, remedy)));
         }
@@ -79,12 +80,12 @@ pub(crate) fn run(root: Option<&Path>, console: &Console) -> Result<Exit, Failur
 }
 
 /// The GPUs: driver, compiler, readings, ceilings.
-fn cuda(store: &Store) -> Vec<Check> {
+fn cuda(store: &Store) -> Vec<DoctorCheck> {
     let count = match Cuda::count() {
         Ok(count) => count,
         Err(why) => {
-            let found = format!("{why}; the CPU is used");
-            return vec![Check { name: "cuda", state: State::Note, found, remedy: None }];
+            let result = format!("{why}; the CPU is used");
+            return vec![DoctorCheck { name: "cuda", state: CheckState::Note, result, remedy: None }];
         }
     };
     let mut checks = Vec::new();
@@ -121,15 +122,15 @@ fn cuda(store: &Store) -> Vec<Check> {
     checks
 }
 
-fn build() -> Check {
+fn build() -> DoctorCheck {
     if cfg!(debug_assertions) {
-        let found = "this program was built without full optimisation: its numbers are not what users get".into();
-        return note("build", found, "cargo build --release");
+        let result = "this program was built without full optimisation: its numbers are not what users get".into();
+        return note("build", result, "cargo build --release");
     }
     good("build", format!("warplap {}, optimised", env!("CARGO_PKG_VERSION")))
 }
 
-fn clock_check() -> Check {
+fn clock_check() -> DoctorCheck {
     let mut steps: Vec<f64> = Vec::new();
     let started = Instant::now();
     while steps.len() < 1000 && started.elapsed().as_secs_f64() < 0.2 {
@@ -142,15 +143,15 @@ fn clock_check() -> Check {
     }
     let resolution = steps.into_iter().fold(f64::INFINITY, f64::min);
     let overhead = clock::overhead() * 1e9;
-    let found = format!("resolution {resolution:.0} ns, reading it costs {overhead:.0} ns");
+    let result = format!("resolution {resolution:.0} ns, reading it costs {overhead:.0} ns");
     if resolution > 1000.0 || overhead > 500.0 {
-        return note("clock", found, "a virtual machine with a slow clock source: prefer tsc or kvm-clock");
+        return note("clock", result, "a virtual machine with a slow clock source: prefer tsc or kvm-clock");
     }
-    good("clock", found)
+    good("clock", result)
 }
 
 /// A fixed piece of arithmetic of about 0.2 ms, timed again and again.
-fn noise() -> Check {
+fn noise() -> DoctorCheck {
     let work = || {
         let started = Instant::now();
         let mut x = black_box(0.5f64);
@@ -164,26 +165,26 @@ fn noise() -> Check {
     let m = Measurement::alone(&samples, 1);
     let slow = samples.iter().filter(|s| **s * 1e6 > 1.25 * m.median_us).count();
     let share = 100.0 * slow as f64 / samples.len() as f64;
-    let found = format!("{:.1} % from sample to sample, {share:.1} % of samples disturbed", 100.0 * m.sigma);
+    let result = format!("{:.1} % from sample to sample, {share:.1} % of samples disturbed", 100.0 * m.sigma);
     if m.sigma > 0.05 || share > 10.0 {
-        return note("noise floor", found, "close other programs, or give races a larger --budget");
+        return note("noise floor", result, "close other programs, or give races a larger --budget");
     }
-    good("noise floor", found)
+    good("noise floor", result)
 }
 
-fn other_load(cpu: &Cpu) -> Check {
+fn other_load(cpu: &Cpu) -> DoctorCheck {
     // We wait here with one thread, not with all.
     let Some(others) = load::others(1) else {
         return note("other load", "the operating system does not tell".into(), "nothing to do");
     };
-    let found = format!("{others:.0} other threads want to run; this machine has {}", cpu.threads());
+    let result = format!("{others:.0} other threads want to run; this machine has {}", cpu.threads());
     if others / cpu.threads() as f64 > load::CONTENDED {
-        return note("other load", found, "verdicts will be graded 'contended'; tune when the machine is quiet");
+        return note("other load", result, "verdicts will be graded 'contended'; tune when the machine is quiet");
     }
-    good("other load", found)
+    good("other load", result)
 }
 
-fn governor() -> Check {
+fn governor() -> DoctorCheck {
     let path = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
     match std::fs::read_to_string(path).map(|t| t.trim().to_string()) {
         Ok(governor) if governor == "performance" => good("governor", governor),
@@ -193,26 +194,27 @@ fn governor() -> Check {
 }
 
 /// The BLAS libraries that race on the CPU, loaded to see that they can be.
-fn libraries() -> Vec<Check> {
-    let found = blas::found();
+fn libraries() -> Vec<DoctorCheck> {
+    let result = blas::installed();
     let opened = |seen: &blas::Seen| match seen.open() {
         Ok(library) => {
             good("blas", format!("{}: {} ({})", seen.maker().word(), library.version(), seen.path().display()))
         }
         Err(why) => note("blas", why, "it does not race; WARPLAP_BLAS names another one"),
     };
-    let mut checks: Vec<Check> = found.libraries().iter().map(opened).collect();
+    let mut checks: Vec<DoctorCheck> = result.libraries().iter().map(opened).collect();
     if checks.is_empty() {
-        checks.push(Check { name: "blas", state: State::Note, found: found.none(), remedy: None });
+        checks.push(DoctorCheck { name: "blas", state: CheckState::Note, result: result.none(), remedy: None });
     } else {
-        let passed_by = |why: &String| Check { name: "blas", state: State::Note, found: why.clone(), remedy: None };
-        checks.extend(found.passed_by().iter().map(passed_by));
+        let passed_by =
+            |why: &String| DoctorCheck { name: "blas", state: CheckState::Note, result: why.clone(), remedy: None };
+        checks.extend(result.passed_by().iter().map(passed_by));
     }
     checks
 }
 
 /// A container that grants fewer CPU seconds than the machine has threads is throttled in bursts.
-fn quota() -> Check {
+fn quota() -> DoctorCheck {
     let text = std::fs::read_to_string("/sys/fs/cgroup/cpu.max").unwrap_or_default();
     let mut parts = text.split_whitespace().map(|p| p.parse::<f64>().ok());
     let (Some(Some(quota)), Some(Some(period))) = (parts.next(), parts.next()) else {
@@ -220,14 +222,14 @@ fn quota() -> Check {
     };
     let granted = quota / period.max(1.0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-    let found = format!("{granted:.1} CPUs for {threads:.0} threads");
+    let result = format!("{granted:.1} CPUs for {threads:.0} threads");
     if granted + 0.01 < threads {
-        return note("cpu quota", found, "long races are throttled: grant the container whole CPUs");
+        return note("cpu quota", result, "long races are throttled: grant the container whole CPUs");
     }
-    good("cpu quota", found)
+    good("cpu quota", result)
 }
 
-fn look_at_store(root: Option<&Path>) -> (Vec<Check>, Store) {
+fn look_at_store(root: Option<&Path>) -> (Vec<DoctorCheck>, Store) {
     let address = root.map_or_else(store::default_address, Address::of);
     if let Err(StoreError::NoHome) = address {
         let remedy = "set WARPLAP_STORE or HOME to keep records";
@@ -250,14 +252,14 @@ fn look_at_store(root: Option<&Path>) -> (Vec<Check>, Store) {
             (checks, store)
         }
         Err(e) => {
-            let found = path.map_or_else(|| e.to_string(), |path| format!("{}: {e}", path.display()));
+            let result = path.map_or_else(|| e.to_string(), |path| format!("{}: {e}", path.display()));
             let remedy = Some("until then results are kept in memory only".to_string());
-            (vec![Check { name: "store", state: State::Bad, found, remedy }], Store::memory())
+            (vec![DoctorCheck { name: "store", state: CheckState::Bad, result, remedy }], Store::memory())
         }
     }
 }
 
-fn rights(path: &Path) -> Check {
+fn rights(path: &Path) -> DoctorCheck {
     use std::os::unix::fs::MetadataExt;
     match std::fs::metadata(path) {
         Ok(meta) => good("rights", format!("mode {:04o}, owner {}", meta.mode() & 0o7777, meta.uid())),
@@ -265,20 +267,20 @@ fn rights(path: &Path) -> Check {
     }
 }
 
-fn space(path: &Path) -> Check {
+fn space(path: &Path) -> DoctorCheck {
     let kind = file_system(path).unwrap_or_else(|| "unknown".into());
     match rustix::fs::statvfs(path) {
         Ok(fs) => {
             let free = fs.f_bavail * fs.f_frsize;
-            let found = format!("{kind}, {} free", units::bytes(free));
+            let result = format!("{kind}, {} free", units::bytes(free));
             let network = ["nfs", "nfs4", "cifs", "smb3", "lustre", "9p", "fuse.sshfs"].contains(&kind.as_str());
             if free < 64 << 20 {
-                return note("file system", found, "free some space: records are a few KiB each");
+                return note("file system", result, "free some space: records are a few KiB each");
             }
             if network {
-                return note("file system", found, "a network file system: the store works there, lookups are slower");
+                return note("file system", result, "a network file system: the store works there, lookups are slower");
             }
-            good("file system", found)
+            good("file system", result)
         }
         Err(e) => note("file system", format!("{kind}: {e}"), "look at the directory's rights"),
     }
@@ -292,6 +294,6 @@ fn file_system(path: &Path) -> Option<String> {
         let mut parts = line.split(' ').skip(1);
         Some((PathBuf::from(parts.next()?.replace("\\040", " ")), parts.next()?.to_string()))
     };
-    let found = mounts.lines().filter_map(of).filter(|(mount, _)| path.starts_with(mount));
-    found.max_by_key(|(mount, _)| mount.as_os_str().len()).map(|(_, kind)| kind)
+    let result = mounts.lines().filter_map(of).filter(|(mount, _)| path.starts_with(mount));
+    result.max_by_key(|(mount, _)| mount.as_os_str().len()).map(|(_, kind)| kind)
 }

@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde_json::json;
-use warplap::any::{AnyTuner, Found};
+use warplap::any::{AnyTuner, StoredAnswer};
 use warplap::core::candidate::Outcome;
-use warplap::core::record::Edition;
+use warplap::core::record::TuningRun;
 use warplap::{Bucket, Mode, Settings};
 
 use crate::answer::{Answer, how};
@@ -47,19 +47,19 @@ impl Explain {
             ..Settings::default()
         };
         let tuner = asked.open(&machine.device, machine.store.clone(), settings)?;
-        let found = tuner.find(&asked.problem)?;
+        let result = tuner.find(&asked.problem)?;
         let (winner, chosen) = tuner.choose(&asked.problem)?;
         let answer = Answer {
             joules: None,
             objective: asked.spec().map_or_else(Default::default, |s| s.objective.clone()),
             op: tuner.op(),
             problem: asked.problem.clone(),
-            key: found.key.text.clone(),
+            key: result.key.text.clone(),
             device: tuner.device_slug(),
             mode: "replay",
             how: chosen,
             winner,
-            edition: found.edition.clone(),
+            edition: result.edition.clone(),
             note: None,
             seconds: 0.0,
             stages: Vec::new(),
@@ -68,20 +68,20 @@ impl Explain {
         };
         if console.json {
             let mut line = answer.json();
-            line["matched"] = found.matched.as_str().into();
-            line["newcomers"] = json!(found.newcomers);
-            line["record"] = json!(found.record);
+            line["matched"] = result.matched.as_str().into();
+            line["newcomers"] = json!(result.newcomers);
+            line["record"] = json!(result.record);
             console.line(&line)?;
         } else {
-            console.say(self.page(&answer, &found, &*tuner, machine.store.id(), console)?)?;
+            console.say(self.page(&answer, &result, &*tuner, machine.store.id(), console)?)?;
         }
-        Ok(if found.edition.is_some() { Exit::Ok } else { Exit::NoAnswer })
+        Ok(if result.edition.is_some() { Exit::Ok } else { Exit::NoAnswer })
     }
 
     fn page(
         &self,
         answer: &Answer,
-        found: &Found,
+        result: &StoredAnswer,
         tuner: &dyn AnyTuner,
         local: &str,
         console: &Console,
@@ -89,10 +89,10 @@ impl Explain {
         let mut page = format!("{}\n", paint(HEAD, &answer.problem));
         let mut fact =
             |name: &str, text: String| page.push_str(&format!("  {} {text}\n", paint(DIM, format!("{name:<9}"))));
-        fact("key", found.key.text.replacen(&format!("{}:", answer.op), "", 1).replace(',', " ").replace(';', "  | "));
+        fact("key", result.key.text.replacen(&format!("{}:", answer.op), "", 1).replace(',', " ").replace(';', "  | "));
         fact("device", answer.device.clone());
-        fact("lookup", found.matched.clone());
-        let Some(edition) = &found.edition else {
+        fact("lookup", result.matched.clone());
+        let Some(edition) = &result.edition else {
             fact("used", format!("{} ({}: first choice by priority)", answer.winner, how(&answer.how)));
             let standing = tuner.variants(Some(&answer.problem))?;
             let candidates: usize = standing.iter().map(|s| s.configs).sum();
@@ -132,8 +132,8 @@ impl Explain {
         if let Some(called) = story::called(edition) {
             fact("called", called);
         }
-        if !found.newcomers.is_empty() {
-            fact("new since", paint(WARN, format!("{} (the next tune races them)", found.newcomers.join(", "))));
+        if !result.newcomers.is_empty() {
+            fact("new since", paint(WARN, format!("{} (the next tune races them)", result.newcomers.join(", "))));
         }
         page.push_str(&ranking::table(edition, console));
         page.push_str(&rejected(edition, console));
@@ -142,7 +142,7 @@ impl Explain {
     }
 }
 
-fn rejected(edition: &Edition, console: &Console) -> String {
+fn rejected(edition: &TuningRun, console: &Console) -> String {
     let mut table = Table::new(&["rejected", "~why"]);
     for trial in edition.trials.iter().filter(|t| !t.is_right()) {
         if let Outcome::Rejected(rejection) = &trial.outcome {
@@ -152,7 +152,7 @@ fn rejected(edition: &Edition, console: &Console) -> String {
     if table.is_empty() { String::new() } else { format!("\n{}", table.render(console.width())) }
 }
 
-fn skipped(edition: &Edition, console: &Console) -> String {
+fn skipped(edition: &TuningRun, console: &Console) -> String {
     let mut table = Table::new(&["skipped", ">configs", "~why"]);
     for s in &edition.skipped {
         table.row([s.variant.as_str().into(), s.configs.into(), Cell::styled(&s.reason, DIM)]);

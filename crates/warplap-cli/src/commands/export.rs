@@ -25,7 +25,7 @@ pub(crate) struct Export {
     #[arg(value_name = "PROBLEM|SPEC")]
     what: String,
     #[command(flatten)]
-    form: Form,
+    form: ExportForm,
     /// The file, or for --vllm-moe the folder (default: stdout)
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -36,7 +36,7 @@ pub(crate) struct Export {
 /// The form of what is written.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
-struct Form {
+struct ExportForm {
     /// A C header: the winner's axes as #defines, one section a device
     #[arg(long)]
     header: bool,
@@ -83,7 +83,7 @@ impl Export {
             console.say(format!("{}\n", vllm_moe::check_file(file)?))?;
             return Ok(Exit::Ok);
         }
-        let table = vllm_moe::Table::read(fields)?;
+        let table = vllm_moe::MoeTable::read(fields)?;
         let (name, text) = table.collect(&self.what, &machine::kept(root, false)?)?;
         let Some(folder) = &self.output else {
             console.say(text)?;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use clap::Args;
 use serde_json::json;
-use warplap::core::recorded::{Recorded, Row};
 use warplap::core::variant::Fit;
+use warplap::report::recorded::{Recorded, Row};
 use warplap::{Bucket, Mode, Settings};
 
 use crate::console::Console;

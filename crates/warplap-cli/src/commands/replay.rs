@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
-use warplap::core::letters::brief;
-use warplap::core::recorded::{Recorded, Replayed, Yardstick, replay};
+use warplap::core::sanitize_text::brief;
 use warplap::core::search::{Brief, DONORS};
+use warplap::report::recorded::{Baseline, Recorded, Replayed, replay};
 
 use crate::console::{Console, DIM, HEAD, paint};
 use crate::failure::{Exit, Failure};
@@ -47,33 +47,33 @@ impl Replay {
         let recorded = read("--space", &self.space, console)?;
         let budget = self.budget as usize;
         let nothing = || Failure::input(format!("--space {}: every config failed", self.space.display()));
-        let yardstick = Yardstick::new(&recorded, budget).ok_or_else(nothing)?;
+        let baseline = Baseline::new(&recorded, budget).ok_or_else(nothing)?;
         let donor = self.donor.as_ref().map(|path| read("--donor", path, console)).transpose()?;
         if let Some(why) = donor.as_ref().and_then(|donor| strange(&recorded, donor)) {
             console.warn(format_args!("--donor {why}"));
         }
-        let donors: Vec<_> = donor.iter().flat_map(|d| d.best(DONORS)).map(Recorded::donor).collect();
+        let priors: Vec<_> = donor.iter().flat_map(|d| d.best(DONORS)).map(Recorded::donor).collect();
         let all = donor.iter().filter(|_| !self.ten).flat_map(Recorded::right);
         let elsewhere: Vec<_> = all.map(|(config, time)| (Recorded::donor(config), time)).collect();
         let mut runs = Vec::new();
         for repeat in 0..u64::from(self.repeats) {
             let seed = self.seed.wrapping_add(repeat);
-            let (donors, elsewhere) = (donors.clone(), elsewhere.clone());
-            let brief = Brief { seed, donors, elsewhere, ..Brief::default() };
+            let (priors, elsewhere) = (priors.clone(), elsewhere.clone());
+            let brief = Brief { seed, priors, elsewhere, ..Brief::default() };
             let unknown = || Failure::input(format!("--search {}: there is none of that name", self.search));
             let run = replay(&recorded, &self.search, budget, &brief).ok_or_else(unknown)?;
             if console.json {
-                console.line(&self.line(&recorded, &yardstick, &run, repeat))?;
+                console.line(&self.line(&recorded, &baseline, &run, repeat))?;
             }
             runs.push(run);
         }
         if !console.json {
-            self.show(&recorded, &yardstick, &runs, console)?;
+            self.show(&recorded, &baseline, &runs, console)?;
         }
         Ok(Exit::Ok)
     }
 
-    fn line(&self, recorded: &Recorded, yardstick: &Yardstick, run: &Replayed, repeat: u64) -> Value {
+    fn line(&self, recorded: &Recorded, baseline: &Baseline, run: &Replayed, repeat: u64) -> Value {
         let best = run.curve.best_at(run.trials);
         json!({
             "space": recorded.name,
@@ -85,9 +85,9 @@ impl Replay {
             "failures": run.failures,
             "improvements": run.curve.improvements,
             "best_ms": best,
-            "optimum_ms": yardstick.optimum_ms,
-            "best_over_optimum": best.map(|b| b / yardstick.optimum_ms),
-            "score": yardstick.score(&run.curve),
+            "optimum_ms": baseline.optimum_ms,
+            "best_over_optimum": best.map(|b| b / baseline.optimum_ms),
+            "score": baseline.score(&run.curve),
             "own_us_per_trial": run.own_seconds * 1e6 / run.trials.max(1) as f64,
         })
     }
@@ -95,7 +95,7 @@ impl Replay {
     fn show(
         &self,
         recorded: &Recorded,
-        yardstick: &Yardstick,
+        baseline: &Baseline,
         runs: &[Replayed],
         console: &Console,
     ) -> Result<(), Failure> {
@@ -105,12 +105,12 @@ impl Replay {
             paint(HEAD, &recorded.name),
             recorded.len(),
             ok,
-            yardstick.optimum_ms
+            baseline.optimum_ms
         ))?;
         let mut table = Table::new(&[">trials", ">best/optimum", ">worst run", ">within 5 %", ">random", "~curve"]);
-        let most = yardstick.random_ms.len();
+        let most = baseline.random_ms.len();
         for at in SHOWN.into_iter().filter(|k| *k < most).chain([most]) {
-            let ratio = |r: &Replayed| r.curve.best_at(at).unwrap_or(yardstick.slowest_ms) / yardstick.optimum_ms;
+            let ratio = |r: &Replayed| r.curve.best_at(at).unwrap_or(baseline.slowest_ms) / baseline.optimum_ms;
             let mut ratios: Vec<f64> = runs.iter().map(ratio).collect();
             ratios.sort_by(f64::total_cmp);
             let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
@@ -122,12 +122,12 @@ impl Replay {
                 format!("{mean:.3}").into(),
                 format!("{:.3}", ratios.last().copied().unwrap_or(f64::NAN)).into(),
                 format!("{:.0} %", 100.0 * within).into(),
-                format!("{:.3}", yardstick.random_ms[at - 1] / yardstick.optimum_ms).into(),
+                format!("{:.3}", baseline.random_ms[at - 1] / baseline.optimum_ms).into(),
                 format!("▏{bar}").into(),
             ]);
         }
         console.say(table.render(console.width()))?;
-        let scores: Vec<f64> = runs.iter().map(|r| yardstick.score(&r.curve)).collect();
+        let scores: Vec<f64> = runs.iter().map(|r| baseline.score(&r.curve)).collect();
         let mean = scores.iter().sum::<f64>() / scores.len() as f64;
         let spread = (scores.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / scores.len() as f64).sqrt();
         let own = runs.iter().map(|r| r.own_seconds * 1e6 / r.trials.max(1) as f64).sum::<f64>() / runs.len() as f64;
@@ -153,9 +153,9 @@ fn strange(recorded: &Recorded, donor: &Recorded) -> Option<String> {
         names.sort();
         names.join(", ")
     };
-    let (wanted, found) = (names(recorded), names(donor));
-    if wanted != found {
-        let why = format!("has the parameters {}, the space has {}", brief(&found), brief(&wanted));
+    let (wanted, result) = (names(recorded), names(donor));
+    if wanted != result {
+        let why = format!("has the parameters {}, the space has {}", brief(&result), brief(&wanted));
         return Some(format!("{} {why}: it is of another kernel and tells nothing here", donor.name));
     }
     let known = !recorded.kernel.is_empty() && !donor.kernel.is_empty();

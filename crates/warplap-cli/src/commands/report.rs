@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use warplap::core::recorded::Recorded;
+use warplap::report::recorded::Recorded;
 
 use crate::console::Console;
 use crate::facts::{self, page};

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::json;
-use warplap::core::recorded::Recorded;
+use warplap::report::recorded::Recorded;
 use warplap_spec::Spec;
 
 use crate::console::{Console, DIM, HEAD, paint};

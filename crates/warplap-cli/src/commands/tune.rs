@@ -9,7 +9,7 @@ use serde_json::json;
 use warplap::any::{AnyTuner, Operation, Wanted};
 use warplap::core::measure::{CacheState, Clock, Policy, Queueing};
 use warplap::core::progress::Observer;
-use warplap::core::record::Edition;
+use warplap::core::record::TuningRun;
 use warplap::core::variant::Fit;
 use warplap::{Bucket, How, Mode, Settings, Stop};
 
@@ -178,9 +178,9 @@ impl Tune {
 
     /// The device all that was asked for can run on.
     fn wanted(&self, asked: &[Asked]) -> Result<Wanted, Failure> {
-        let given = self.race.place.device;
-        let mut wanted = asked.iter().filter(|a| a.spec().is_some()).map(|a| a.wanted(given));
-        let first = wanted.next().unwrap_or(Ok(given))?;
+        let inputs = self.race.place.device;
+        let mut wanted = asked.iter().filter(|a| a.spec().is_some()).map(|a| a.wanted(inputs));
+        let first = wanted.next().unwrap_or(Ok(inputs))?;
         match wanted.find(|w| !matches!(w, Ok(w) if *w == first)) {
             None => Ok(first),
             Some(other) => {
@@ -305,10 +305,10 @@ fn answer(job: &Job, machine: &Machine, watch: &dyn Observer) -> Result<Answer, 
             (tuned.key, tuned.edition.verdict.winner.clone(), how, Some(tuned.edition), tuned.stages, tuned.note)
         }
         _ => {
-            let found = tuner.find(problem)?;
+            let result = tuner.find(problem)?;
             let (winner, how) = tuner.choose(problem)?;
-            let edition = found.edition.filter(|_| !matches!(how, How::Default(_)));
-            (found.key, winner, how, edition, Vec::new(), None)
+            let edition = result.edition.filter(|_| !matches!(how, How::Default(_)));
+            (result.key, winner, how, edition, Vec::new(), None)
         }
     };
     let wants_energy = job.settings.mode == Mode::Tune && job.asked.spec().is_some_and(|s| s.energy);
@@ -333,7 +333,7 @@ fn answer(job: &Job, machine: &Machine, watch: &dyn Observer) -> Result<Answer, 
 }
 
 /// Joules of one launch of a winner: it is launched for a second, as an energy counter moves slowly.
-fn energy(tuner: &dyn AnyTuner, problem: &str, edition: &Edition) -> Result<Option<f64>, Failure> {
+fn energy(tuner: &dyn AnyTuner, problem: &str, edition: &TuningRun) -> Result<Option<f64>, Failure> {
     let winner = &edition.verdict.winner;
     let probe = |samples| tuner.bench(problem, &winner.variant, Some(&winner.config), samples);
     let Ok(first) = probe(3)? else { return Ok(None) };
@@ -347,8 +347,8 @@ fn energy(tuner: &dyn AnyTuner, problem: &str, edition: &Edition) -> Result<Opti
 fn make_ready(jobs: &[Job], machine: &Machine) -> Result<(), Failure> {
     for job in jobs.iter().filter(|job| job.settings.mode == Mode::Tune) {
         let Some(spec) = job.asked.spec() else { continue };
-        let found = job.tuner(machine)?.find(&job.asked.problem)?;
-        if found.how != Some(How::Stored) || !found.newcomers.is_empty() || job.settings.again {
+        let result = job.tuner(machine)?.find(&job.asked.problem)?;
+        if result.how != Some(How::Stored) || !result.newcomers.is_empty() || job.settings.again {
             spec.ready_on(&machine.device).map_err(Failure::input)?;
         }
     }
@@ -360,16 +360,16 @@ fn dry_run(jobs: &[Job], machine: &Machine, console: &Console) -> Result<Exit, F
     let mut table = Table::new(&["problem", "store", ">candidates", "~variants"]);
     for job in jobs {
         let tuner = job.tuner(machine)?;
-        let found = tuner.find(&job.asked.problem)?;
-        let known = found.how == Some(How::Stored) && found.newcomers.is_empty() && !job.settings.again;
+        let result = tuner.find(&job.asked.problem)?;
+        let known = result.how == Some(How::Stored) && result.newcomers.is_empty() && !job.settings.again;
         let standing = tuner.variants(Some(&job.asked.problem))?;
         let racing: Vec<_> = standing.iter().filter(|s| matches!(s.fit, Some(Fit::Fits(_)))).collect();
         let candidates: usize = racing.iter().map(|s| s.configs).sum();
         if console.json {
             let variants: Vec<_> = racing.iter().map(|s| json!({"variant": s.id, "configs": s.configs})).collect();
             console.line(&json!({
-                "op": tuner.op(), "problem": job.asked.problem, "key": found.key.text, "known": known,
-                "newcomers": found.newcomers, "candidates": candidates, "variants": variants, "dry_run": true,
+                "op": tuner.op(), "problem": job.asked.problem, "key": result.key.text, "known": known,
+                "newcomers": result.newcomers, "candidates": candidates, "variants": variants, "dry_run": true,
             }))?;
             continue;
         }

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 use warplap::Settings;
-use warplap::any::{Standing, operations};
+use warplap::any::{VariantStatus, operations};
 use warplap::core::store::Store;
 use warplap::core::variant::Fit;
 
@@ -61,7 +61,7 @@ impl Variants {
     }
 }
 
-fn role(s: &Standing) -> &'static str {
+fn role(s: &VariantStatus) -> &'static str {
     match (s.reference, s.library) {
         (true, _) => "reference",
         (_, true) => "library",
@@ -69,7 +69,7 @@ fn role(s: &Standing) -> &'static str {
     }
 }
 
-fn line(op: &str, s: &Standing) -> serde_json::Value {
+fn line(op: &str, s: &VariantStatus) -> serde_json::Value {
     let mut line =
         json!({"op": op, "variant": s.id, "source": s.source.0, "reference": s.reference, "library": s.library});
     match &s.fit {
@@ -86,7 +86,7 @@ fn line(op: &str, s: &Standing) -> serde_json::Value {
     line
 }
 
-fn row(table: &mut Table, s: &Standing) {
+fn row(table: &mut Table, s: &VariantStatus) {
     let name = Cell::styled(format!("  {}", s.id), NAME);
     match &s.fit {
         Some(Fit::Fits(priority)) => {

@@ -27,7 +27,7 @@ const PREFILL: u64 = 1024;
 
 /// What a table is for: the fields of its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Table {
+pub(crate) struct MoeTable {
     experts: u64,
     intermediate: u64,
     device: Option<String>,
@@ -39,13 +39,13 @@ pub(crate) struct Table {
     tokens: String,
 }
 
-fn bad(what: &str, found: &str, expected: &str) -> Failure {
-    Failure::input(format!("--vllm-moe: {what} is '{found}', expected {expected}"))
+fn bad(what: &str, result: &str, expected: &str) -> Failure {
+    Failure::input(format!("--vllm-moe: {what} is '{result}', expected {expected}"))
 }
 
-impl Table {
+impl MoeTable {
     /// Reads `E=8,N=14336[,dtype=fp8_w8a8][,block_shape=128x128][,device=NAME][,m=FIELD]`.
-    pub(crate) fn read(text: &str) -> Result<Table, Failure> {
+    pub(crate) fn read(text: &str) -> Result<MoeTable, Failure> {
         let (mut experts, mut intermediate) = (None, None);
         let (mut device, mut dtype, mut block, mut tokens) = (None, None, None, "M".to_string());
         for field in text.split(',').map(str::trim).filter(|f| !f.is_empty()) {
@@ -66,7 +66,7 @@ impl Table {
             }
         }
         let missing = |name: &str, what: &str| bad(name, "", what);
-        Ok(Table {
+        Ok(MoeTable {
             experts: experts.ok_or_else(|| missing("E", "the number of experts"))?,
             intermediate: intermediate.ok_or_else(|| missing("N", "the intermediate size of one shard"))?,
             device,
@@ -78,12 +78,12 @@ impl Table {
     }
 
     /// The table a file's name says it is.
-    pub(crate) fn of_name(name: &str) -> Result<Table, Failure> {
+    pub(crate) fn of_name(name: &str) -> Result<MoeTable, Failure> {
         let wrong = || bad("the file's name", name, "E=…,N=…,device_name=…[,dtype=…][,block_shape=[n,k]].json");
         let mut rest = name.strip_suffix(".json").ok_or_else(wrong)?.to_string();
         let mut block = None;
-        if let Some((before, found)) = rest.clone().split_once(",block_shape=[") {
-            let inner = found.strip_suffix(']').ok_or_else(wrong)?;
+        if let Some((before, result)) = rest.clone().split_once(",block_shape=[") {
+            let inner = result.strip_suffix(']').ok_or_else(wrong)?;
             block = Some(shape(&inner.replace(',', "x").replace(' ', "")).ok_or_else(wrong)?);
             rest = before.to_string();
         }
@@ -101,7 +101,7 @@ impl Table {
         if !fields.is_empty() {
             return Err(wrong());
         }
-        Ok(Table { block, dtype, backend, ..Table::read(&text)? })
+        Ok(MoeTable { block, dtype, backend, ..MoeTable::read(&text)? })
     }
 
     /// The name vLLM looks for.
@@ -114,18 +114,18 @@ impl Table {
 
     /// Collects the winners of a kernel's records, and whose they are: the file's name and its text.
     pub(crate) fn collect(&self, op: &str, store: &Store) -> Result<(String, String), Failure> {
-        let mut found: BTreeMap<String, BTreeMap<u64, Map<String, Value>>> = BTreeMap::new();
+        let mut result: BTreeMap<String, BTreeMap<u64, Map<String, Value>>> = BTreeMap::new();
         for entry in store.entries().into_iter().filter(|e| e.op == op) {
             let Checked::Whole(record) = store.check(&entry) else { continue };
             let (Some(tokens), Some(edition)) = (self.tokens_of(&record), record.editions.last()) else { continue };
             let device = device_name(record.device.get("model").map_or(&*entry.device_slug, |m| m));
-            found.entry(device).or_default().insert(tokens, row(&edition.verdict.winner.config));
+            result.entry(device).or_default().insert(tokens, row(&edition.verdict.winner.config));
         }
-        let devices = found.keys().cloned().collect::<Vec<_>>().join(", ");
+        let devices = result.keys().cloned().collect::<Vec<_>>().join(", ");
         let (device, rows) = match &self.device {
-            Some(wanted) => found.remove_entry(wanted),
-            None if found.len() > 1 => return Err(bad("device", "", &format!("one of {devices}"))),
-            None => found.pop_first(),
+            Some(wanted) => result.remove_entry(wanted),
+            None if result.len() > 1 => return Err(bad("device", "", &format!("one of {devices}"))),
+            None => result.pop_first(),
         }
         .ok_or_else(|| {
             let known = if devices.is_empty() { "none" } else { &devices };
@@ -175,7 +175,7 @@ impl Table {
     }
 
     fn check_row(&self, tokens: &str, row: &Map<String, Value>) -> Result<(), Failure> {
-        let wrong = |name: &str, found: &str, expected: &str| bad(&format!("row {tokens}: {name}"), found, expected);
+        let wrong = |name: &str, result: &str, expected: &str| bad(&format!("row {tokens}: {name}"), result, expected);
         let known = |name: &&String| [&BLOCKS[..], &OTHERS, &FOREIGN].concat().contains(&name.as_str());
         if let Some(other) = row.keys().find(|name| !known(name)) {
             return Err(wrong("a setting", other, &format!("one of {}, {}", BLOCKS.join(", "), OTHERS.join(", "))));
@@ -251,7 +251,7 @@ pub(crate) fn check_text(
     text: &str,
     named: impl Fn(&dyn std::fmt::Display) -> Failure,
 ) -> Result<String, Failure> {
-    let table = Table::of_name(name)?;
+    let table = MoeTable::of_name(name)?;
     let body: Map<String, Value> = serde_json::from_str(text).map_err(|e| named(&format!("{e}: expected JSON")))?;
     let (rows, warnings) = table.check(&body)?;
     Ok([format!("{name}: {rows} rows")].into_iter().chain(warnings).collect::<Vec<_>>().join("; "))
@@ -262,10 +262,10 @@ mod tests {
     use super::*;
     use warplap::core::fingerprint::Fingerprint;
     use warplap::core::key::Key;
-    use warplap::core::record::Edition;
+    use warplap::core::record::TuningRun;
     use warplap::core::store::Store;
 
-    fn edition(block: i64) -> Edition {
+    fn edition(block: i64) -> TuningRun {
         let config = json!({"BLOCK_SIZE_M": block, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1,
                             "num_warps": 4, "num_stages": 5, "num_ctas": 1});
         let winner = json!({"variant": "fused_moe_kernel", "config": config, "source": "00"});
@@ -294,10 +294,10 @@ mod tests {
 
     #[test]
     fn winners_become_a_file_of_the_name_and_form_that_vllm_looks_for() {
-        let table = Table::read("E=8,N=14336,dtype=fp8_w8a8,block_shape=128x128").unwrap();
+        let table = MoeTable::read("E=8,N=14336,dtype=fp8_w8a8,block_shape=128x128").unwrap();
         let (name, text) = table.collect("triton_fused_moe_kernel", &store()).unwrap();
         assert_eq!(name, "E=8,N=14336,device_name=NVIDIA_H200,dtype=fp8_w8a8,block_shape=[128,128].json");
-        assert_eq!(Table::of_name(&name).unwrap(), Table { device: Some("NVIDIA_H200".into()), ..table });
+        assert_eq!(MoeTable::of_name(&name).unwrap(), MoeTable { device: Some("NVIDIA_H200".into()), ..table });
         let body: Map<String, Value> = serde_json::from_str(&text).unwrap();
         assert_eq!(body.len(), 3);
         let row = json!({"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1,
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn wrong_tables_are_refused_with_the_row_and_the_remedy() {
-        let table = Table::read("E=8,N=64,block_shape=128x128").unwrap();
+        let table = MoeTable::read("E=8,N=64,block_shape=128x128").unwrap();
         let row = |name: &str, value: Value| {
             let mut row = json!({"BLOCK_SIZE_M": 16, "BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 64, "GROUP_SIZE_M": 1});
             row[name] = value;
@@ -332,7 +332,7 @@ mod tests {
         for (name, value) in [("BLOCK_SIZE_K", json!(256)), ("BLOCK_SIZE_M", json!(8)), ("num_ctas", json!(1))] {
             assert!(table.check(&row(name, value)).is_ok(), "{name}");
         }
-        let dead = Table::of_name("E=8,N=64,device_name=X,dtype=bf16,backend=flydsl.json").unwrap();
+        let dead = MoeTable::of_name("E=8,N=64,device_name=X,dtype=bf16,backend=flydsl.json").unwrap();
         let said = dead.check(&row("tile_m", json!(1))).unwrap().1;
         assert!(said[0].contains("type bf16") && dead.file_name("X").contains(",backend=flydsl"), "{said:?}");
         for (body, part) in [
@@ -348,7 +348,7 @@ mod tests {
             let error = table.check(&body).unwrap_err().to_string();
             assert!(error.contains(part), "{error}");
         }
-        let odd = Table::read("E=8,N=64,block_shape=128x96").unwrap();
+        let odd = MoeTable::read("E=8,N=64,block_shape=128x96").unwrap();
         let error = odd.check(&row("BLOCK_SIZE_K", json!(64))).unwrap_err().to_string();
         assert!(error.contains("a divisor of the quantised block's 96"), "{error}");
         for (fields, part) in [
@@ -359,14 +359,14 @@ mod tests {
             ("E=8,N=64,block_shape=128", "128x128"),
             ("E=8,N=64,colour=red", "colour"),
         ] {
-            assert!(Table::read(fields).unwrap_err().to_string().contains(part), "{fields}");
+            assert!(MoeTable::read(fields).unwrap_err().to_string().contains(part), "{fields}");
         }
-        let other = Table::read("E=8,N=64,device=NVIDIA A100").unwrap();
+        let other = MoeTable::read("E=8,N=64,device=NVIDIA A100").unwrap();
         let error = other.collect("triton_fused_moe_kernel", &store()).unwrap_err().to_string();
         assert!(error.contains("NVIDIA_H200"), "{error}");
         for name in ["table.json", "E=8,N=64.json", "E=8,N=64,device_name=X,colour=red.json", "E=8,N=64,device_name=X"]
         {
-            assert!(Table::of_name(name).is_err(), "{name}");
+            assert!(MoeTable::of_name(name).is_err(), "{name}");
         }
     }
 }

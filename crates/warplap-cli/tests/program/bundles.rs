@@ -181,10 +181,10 @@ mod odd_files {
         symlink(&record, beside("a")).unwrap();
         pipe(&beside("b"));
         std::fs::create_dir_all(beside("c").join("deep")).unwrap();
-        let found = place.run(&["store", "verify"]);
-        assert_eq!(found.code, 1, "{}", found.stdout);
+        let result = place.run(&["store", "verify"]);
+        assert_eq!(result.code, 1, "{}", result.stdout);
         for digit in ["a", "b", "c"] {
-            assert!(found.stdout.contains(&digit.repeat(32)), "{digit}: {}", found.stdout);
+            assert!(result.stdout.contains(&digit.repeat(32)), "{digit}: {}", result.stdout);
         }
         let pruned = place.run(&["store", "prune", "--damaged"]);
         assert_eq!(pruned.code, 0, "{}", pruned.stderr);

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use warplap::core::recorded::Recorded;
+use warplap::report::recorded::Recorded;
 
 use super::Corner;
 

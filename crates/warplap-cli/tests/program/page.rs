@@ -115,8 +115,8 @@ fn a_browser_draws_every_part_of_a_report() {
     assert_eq!(strips.iter().filter(|t| t.starts_with("left ")).count(), left, "{strips:?}");
     assert!(strips.contains(&"won") && count(&drawn["strips"]["marks"]) >= timed.len(), "{strips:?}");
     // The heat map, as drawn first and with its axes changed by a hand.
-    for heat in [&drawn["heat"], &drawn["heat_turned"]] {
-        assert_eq!(count(&heat["cells"]), timed.len(), "{heat}");
+    for contest in [&drawn["heat"], &drawn["heat_turned"]] {
+        assert_eq!(count(&contest["cells"]), timed.len(), "{contest}");
     }
     assert!(
         texts(&drawn["heat"]["texts"]).iter().any(|t| t.starts_with("UNROLL="))
@@ -151,7 +151,7 @@ fn a_browser_draws_every_part_of_a_report() {
 fn a_browser_draws_a_recorded_space_whose_samples_nobody_kept() {
     let place = Corner::new();
     let page = place.dir.path().join("recorded.html");
-    let space = format!("{}/../warplap-core/tests/spaces/recorded/pnpoly__RTX_3090.json", env!("CARGO_MANIFEST_DIR"));
+    let space = format!("{}/../warplap-report/tests/spaces/recorded/pnpoly__RTX_3090.json", env!("CARGO_MANIFEST_DIR"));
     assert_eq!(place.run(&["report", &space, "-o", page.to_str().unwrap()]).code, 0);
     let Some(drawn) = looked_at(&page) else { return };
     assert_eq!((drawn["errors"].to_string(), drawn["elsewhere"].to_string()), ("[]".into(), "[]".into()));

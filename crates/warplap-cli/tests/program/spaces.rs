@@ -3,7 +3,7 @@
 use super::{Corner, SMALL};
 
 fn committed(name: &str) -> String {
-    format!("{}/../warplap-core/tests/spaces/{name}.json", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/../warplap-report/tests/spaces/{name}.json", env!("CARGO_MANIFEST_DIR"))
 }
 
 #[test]

@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 
 use super::{Contest, FRONT, Outcomes};
-use crate::candidate::{Candidate, Outcome};
+use crate::candidates::candidate::{Candidate, Outcome};
+use crate::candidates::rejection::Rejection;
+use crate::contest::verdict::{Doubt, Verdict};
 use crate::device::Device;
 use crate::error::Error;
 use crate::measure::{Behind, RacePlan};
-use crate::rejection::Rejection;
 use crate::search::Search;
-use crate::verdict::{Doubt, Verdict};
 
 /// How often those are called back who left for the sake of a leader that failed; then it is the reference's turn.
 const RECALLS: u32 = 8;
@@ -94,18 +94,18 @@ impl<'g, D: Device> Contest<'g, D> {
     /// The verdict as it is kept: weighed by the gaps of all heats, which every trial carries.
     fn kept(self, mut verdict: Verdict) -> Outcomes {
         (verdict.rounds, verdict.launches) = (self.rounds, self.launches);
-        let mut gaps = self.ledger.gaps(&verdict.winner);
+        let mut gap_list = self.ledger.gap_by_candidate(&verdict.winner);
         // A candidate that was found wrong is nobody's rival.
         let wrong = |c: &Candidate| self.trials.iter().any(|t| t.candidate == *c && !t.is_right() && !t.is_unseen());
-        gaps.retain(|candidate, _| !wrong(candidate));
+        gap_list.retain(|candidate, _| !wrong(candidate));
         let own = self.trials.iter().find(|t| t.candidate == verdict.winner).and_then(|t| t.measurement());
         let (samples, promised) = (own.map_or(0, |m| m.rounds), verdict.confidence > 0.0);
         let doubt = Doubt { delta: self.settings.delta, scatter: self.device.scatter() };
-        verdict.weigh(gaps.iter().map(|(candidate, gap)| (candidate, *gap)), doubt, samples);
+        verdict.weigh(gap_list.iter().map(|(candidate, gap)| (candidate, *gap)), doubt, samples);
         if !promised || !self.saw_the_machine() {
             verdict.confidence = 0.0;
         }
-        let behind: HashMap<Candidate, Behind> = gaps.into_iter().map(|(c, gap)| (c, gap.behind())).collect();
+        let behind: HashMap<Candidate, Behind> = gap_list.into_iter().map(|(c, gap)| (c, gap.behind())).collect();
         let mut trials = self.trials;
         trials.iter_mut().for_each(|trial| trial.place(&behind));
         Outcomes { verdict: Ok(verdict), trials, skipped: self.skipped, behind, floor: self.floor }
@@ -115,7 +115,7 @@ impl<'g, D: Device> Contest<'g, D> {
     fn saw_the_machine(&self) -> bool {
         self.began.is_some_and(|(began, stolen)| {
             let seconds = began.elapsed().as_secs_f64();
-            seconds >= self.device.moods() && self.device.stolen() - stolen <= STOLEN * seconds
+            seconds >= self.device.spread_seconds() && self.device.stolen() - stolen <= STOLEN * seconds
         })
     }
 

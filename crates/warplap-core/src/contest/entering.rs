@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::{BATCH, Contest, SPENT};
-use crate::candidate::{Candidate, Outcome, Trial};
+use crate::candidates::candidate::{Candidate, Outcome, Trial};
 use crate::device::Device;
-use crate::gate::{Entrant, TooLong};
-use crate::progress::Event;
+use crate::engine::progress::Event;
+use crate::prove::gate::{Entrant, TooLong};
 use crate::search::Search;
 
 /// How long a compiler is waited for before it is asked again whether there is time left.

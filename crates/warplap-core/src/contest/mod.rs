@@ -6,23 +6,26 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use crate::ahead::Ahead;
-use crate::candidate::{Candidate, SourceHash, Trial};
+use crate::candidates::candidate::{Candidate, SourceHash, Trial};
+use crate::candidates::compile_ahead::CompileAhead;
+use crate::candidates::rejection::Rejection;
+use crate::contest::ledger::Ledger;
+use crate::contest::verdict::{Grade, Verdict};
 use crate::device::Device;
+use crate::engine::progress::{Event, Observer};
+use crate::engine::settings::{Running, Settings};
 use crate::error::Error;
-use crate::gate::{Entrant, Gate};
-use crate::ledger::Ledger;
 use crate::measure::Behind;
-use crate::progress::{Event, Observer};
-use crate::record::Skipped;
-use crate::rejection::Rejection;
+use crate::prove::gate::{Entrant, Gate};
+use crate::records::record::Skipped;
 use crate::search::{Arm, Search};
-use crate::settings::{Running, Settings};
-use crate::verdict::{Grade, Verdict};
 
+pub(crate) mod baseline;
 mod ending;
 mod entering;
-mod heats;
+pub(crate) mod ledger;
+mod rounds;
+pub mod verdict;
 
 /// Candidates raced together: enough that common noise cancels, few enough that a leader is known early.
 const BATCH: usize = 24;
@@ -64,7 +67,7 @@ impl Entered {
 pub(crate) struct Contest<'g, D: Device> {
     gate: &'g Gate<'g, D>,
     /// Compiles those who wait for their turn.
-    ahead: &'g Ahead<'g, D>,
+    ahead: &'g CompileAhead<'g, D>,
     device: &'g D,
     settings: &'g Settings,
     running: &'g Running<'g>,
@@ -98,7 +101,7 @@ pub(crate) struct Contest<'g, D: Device> {
 impl<'g, D: Device> Contest<'g, D> {
     pub(crate) fn new(
         gate: &'g Gate<'g, D>,
-        ahead: &'g Ahead<'g, D>,
+        ahead: &'g CompileAhead<'g, D>,
         device: &'g D,
         settings: &'g Settings,
         running: &'g Running<'g>,

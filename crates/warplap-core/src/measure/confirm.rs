@@ -10,9 +10,9 @@
 //! machine down and the fastest block may be a boost. What the fit cannot explain between blocks widens the gap's
 //! interval.
 
-use super::heat::bar;
-use super::place::{Place, doubt, leader_of};
+use super::place::{Placing, doubt, leader_of};
 use super::plan::RacePlan;
+use super::rounds::bar;
 use super::sheet::{LaneState, Sheet};
 use super::stats::{POOLED_WEIGHT, clip_mean, leaning_variance, median};
 use super::student::upper_quantile;
@@ -52,7 +52,7 @@ pub(super) struct Confirmed {
 pub(super) fn confirm(
     sheet: &mut Sheet<'_>,
     plan: &RacePlan,
-    places: &mut [Option<Place>],
+    places: &mut [Option<Placing>],
     sigma: f64,
     rng: &mut fastrand::Rng,
 ) -> Confirmed {
@@ -126,7 +126,7 @@ impl Open {
     }
 }
 
-fn is_open(sheet: &Sheet<'_>, plan: &RacePlan, places: &[Option<Place>], sigma: f64) -> Open {
+fn is_open(sheet: &Sheet<'_>, plan: &RacePlan, places: &[Option<Placing>], sigma: f64) -> Open {
     let Some(leader) = leader_of(sheet, places) else { return Open { unsure: false, wide: false } };
     Open {
         unsure: doubt(places, leader, plan.eps.ln_1p()) > plan.delta,
@@ -137,7 +137,7 @@ fn is_open(sheet: &Sheet<'_>, plan: &RacePlan, places: &[Option<Place>], sigma: 
 fn rewrite_by(
     sheet: &mut Sheet<'_>,
     plan: &RacePlan,
-    places: &mut [Option<Place>],
+    places: &mut [Option<Placing>],
     field: &[usize],
     blocks: &[Block],
     sigma: f64,
@@ -149,7 +149,7 @@ fn rewrite_by(
 }
 
 /// The leader, then the nearest lanes to it that have not failed.
-fn finalists(sheet: &Sheet<'_>, places: &[Option<Place>], leader: usize) -> Vec<usize> {
+fn finalists(sheet: &Sheet<'_>, places: &[Option<Placing>], leader: usize) -> Vec<usize> {
     let mut near: Vec<(f64, usize)> = places
         .iter()
         .enumerate()
@@ -208,7 +208,7 @@ fn held_back_slope(points: &[(f64, f64)], variance: f64) -> f64 {
 fn rewrite(
     sheet: &mut Sheet<'_>,
     plan: &RacePlan,
-    places: &mut [Option<Place>],
+    places: &mut [Option<Placing>],
     field: &[usize],
     blocks: &[Block],
     doubt: f64,
@@ -242,7 +242,7 @@ fn rewrite(
             false => (centres[i] - centres[first], z * variances[i].sqrt()),
         };
         let variance = if i == first { own } else { variances[i] - own };
-        places[lane] = Some(Place { at, variance, freedom, reach });
+        places[lane] = Some(Placing { at, variance, freedom, reach });
         let outpaced = at - reach > bar(lane, plan);
         sheet.places[lane] = if outpaced { LaneState::Outpaced { by: field[first] } } else { LaneState::Live };
     }

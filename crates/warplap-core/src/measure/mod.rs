@@ -1,26 +1,28 @@
 //! Measuring: laps come in, a race runs, Measurements go out.
 
 mod confirm;
+pub(crate) mod contestants;
 mod energy;
 mod gap;
-mod heat;
 mod place;
 mod plan;
 mod race;
+mod rounds;
 mod sheet;
 mod standing;
 mod stats;
 mod student;
+pub mod timing;
 
 pub(crate) use energy::{Drawn, Meter, between_ticks};
 pub use gap::{Behind, Gap};
-pub use heat::Ended;
-pub use place::Place;
+pub use place::Placing;
 pub use plan::{Cost, HYSTERESIS, RacePlan, Stopwatch};
 pub use race::{Lane, Race, race};
+pub use rounds::Ended;
 pub(crate) use stats::{clip_mean, median, pooled_sigma};
 
-use crate::resources::Resources;
+use crate::device::resources::Resources;
 use serde::{Deserialize, Serialize};
 
 /// The way races are run, a part of every soft fingerprint. A release that leaves it as it is leaves the records of its
@@ -205,15 +207,15 @@ impl std::str::FromStr for Policy {
 /// One kernel ready to be timed on a device's clock.
 pub trait Lap {
     /// Times one sample and gives the seconds of one launch.
-    fn run(&mut self) -> Result<f64, crate::rejection::Rejection>;
+    fn run(&mut self) -> Result<f64, crate::candidates::rejection::Rejection>;
 
     /// As [`Lap::run`], with nothing but the launches themselves on the device: for counters that see all it does.
-    fn back_to_back(&mut self) -> Result<f64, crate::rejection::Rejection> {
+    fn back_to_back(&mut self) -> Result<f64, crate::candidates::rejection::Rejection> {
         self.run()
     }
 
     /// Whether what was timed is what it takes: asked of a winner before it is proved again.
-    fn settle(&mut self) -> Result<(), crate::rejection::Rejection> {
+    fn settle(&mut self) -> Result<(), crate::candidates::rejection::Rejection> {
         Ok(())
     }
 
@@ -227,14 +229,15 @@ mod tests {
 
     #[test]
     fn a_policy_says_its_clock_and_one_written_before_there_were_two_still_reads() {
-        let told = Policy { clock: Clock::BackToBack, ..Policy::default() };
-        assert_eq!(told.to_string(), "queue=stream,cache=hot,clock=back-to-back");
+        let message = Policy { clock: Clock::BackToBack, ..Policy::default() };
+        assert_eq!(message.to_string(), "queue=stream,cache=hot,clock=back-to-back");
         assert_eq!(Policy::default().to_string(), "queue=stream,cache=hot,clock=use");
         let old: Policy = serde_json::from_str(r#"{"queueing":"graph","cache":"cold"}"#).unwrap();
         assert_eq!((old.cache, old.clock), (CacheState::Cold, Clock::Use));
-        let written = serde_json::to_string(&told).unwrap();
+        let written = serde_json::to_string(&message).unwrap();
         assert!(
-            written.contains(r#""clock":"back-to-back""#) && serde_json::from_str::<Policy>(&written).unwrap() == told
+            written.contains(r#""clock":"back-to-back""#)
+                && serde_json::from_str::<Policy>(&written).unwrap() == message
         );
         for clock in [Clock::Use, Clock::BackToBack] {
             assert_eq!(clock.name().parse(), Ok(clock));

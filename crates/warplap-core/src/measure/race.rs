@@ -27,19 +27,19 @@
 
 use super::confirm::confirm;
 use super::gap::Gap;
-use super::heat::{Ended, Heat, bar, run_heat};
-use super::place::{Place, at, leader_of};
+use super::place::{Placing, at, leader_of};
 use super::plan::{RacePlan, Stopwatch, WINNER_SAMPLES};
+use super::rounds::{Ended, RoundsOutcome, bar, run_rounds};
 use super::sheet::{LaneState, Sheet};
 
 /// What became of a lane: measured to the end, or rejected (`Outpaced` carries the measurement so far).
-pub type Lane = crate::candidate::Outcome;
+pub type Lane = crate::candidates::candidate::Outcome;
 
 /// What came out of a race.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Race {
     /// What became of each lane.
-    pub lanes: Vec<Lane>,
+    pub contestants: Vec<Lane>,
     /// The fastest lane by the evidence; `None` when every lane failed or nothing was sampled.
     pub leader: Option<usize>,
     /// Lanes that cannot be told from the leader, nearest first. The incumbent is among them while the gain over it is
@@ -50,7 +50,7 @@ pub struct Race {
     /// How much slower the second fastest was (0.05 = 5 %).
     pub margin: Option<f64>,
     /// Where each lane stands behind the leader, where it can be said.
-    pub places: Vec<Option<Place>>,
+    pub places: Vec<Option<Placing>>,
     /// Rounds run, the confirm stage's included.
     pub rounds: u32,
     /// Launches timed, over all lanes.
@@ -73,24 +73,24 @@ impl Race {
 
 /// Races `lanes` lanes against each other. `stop` is asked before every sample; once it says true the race ends
 /// `Capped` with what is there.
-pub fn race(lanes: usize, watch: &mut dyn Stopwatch, plan: &RacePlan, stop: &mut dyn FnMut() -> bool) -> Race {
+pub fn race(contestants: usize, watch: &mut dyn Stopwatch, plan: &RacePlan, stop: &mut dyn FnMut() -> bool) -> Race {
     let plan = plan.sane();
     let mut rng = fastrand::Rng::with_seed(plan.seed);
-    let mut sheet = Sheet::new(lanes, watch, stop, &plan);
+    let mut sheet = Sheet::new(contestants, watch, stop, &plan);
     let mut rounds = 0;
     loop {
-        let mut heat = run_heat(&mut sheet, &plan, &mut rng);
-        rounds += heat.rounds;
-        let mut places = heat.places(&sheet);
+        let mut contest = run_rounds(&mut sheet, &plan, &mut rng);
+        rounds += contest.rounds;
+        let mut places = contest.places(&sheet);
         if let Some(leader) = leader_of(&sheet, &places) {
             top_up(&mut sheet, leader);
         }
-        if plan.confirm && heat.ended == Ended::ByRule && !sheet.owes() && !sheet.stopped {
-            let confirmed = confirm(&mut sheet, &plan, &mut places, heat.sigma, &mut rng);
+        if plan.confirm && contest.ended == Ended::ByRule && !sheet.owes() && !sheet.stopped {
+            let confirmed = confirm(&mut sheet, &plan, &mut places, contest.sigma, &mut rng);
             rounds += confirmed.rounds;
-            heat.ended = if confirmed.unsure { Ended::Capped } else { Ended::ByRule };
+            contest.ended = if confirmed.unsure { Ended::Capped } else { Ended::ByRule };
         } else if sheet.stopped {
-            heat.ended = Ended::Capped;
+            contest.ended = Ended::Capped;
         }
         if sheet.owes() {
             sheet.revive();
@@ -101,10 +101,10 @@ pub fn race(lanes: usize, watch: &mut dyn Stopwatch, plan: &RacePlan, stop: &mut
         }
         if sheet.forgets() {
             // Stopped before the second race had seen everyone: nobody can be told from anybody, but someone leads.
-            let unsure = |at: f64| Place { variance: 1.0, reach: f64::INFINITY, ..Place::sure(at) };
+            let unsure = |at: f64| Placing { variance: 1.0, reach: f64::INFINITY, ..Placing::sure(at) };
             places = sheet.plain_gaps().into_iter().map(|g| g.map(unsure)).collect();
         }
-        return finish(&sheet, &plan, places, rounds, heat);
+        return finish(&sheet, &plan, places, rounds, contest);
     }
 }
 
@@ -117,7 +117,13 @@ fn top_up(sheet: &mut Sheet<'_>, leader: usize) {
     }
 }
 
-fn finish(sheet: &Sheet<'_>, plan: &RacePlan, mut places: Vec<Option<Place>>, rounds: u32, heat: Heat) -> Race {
+fn finish(
+    sheet: &Sheet<'_>,
+    plan: &RacePlan,
+    mut places: Vec<Option<Placing>>,
+    rounds: u32,
+    contest: RoundsOutcome,
+) -> Race {
     for (lane, slot) in places.iter_mut().enumerate() {
         if sheet.failed(lane) {
             *slot = None;
@@ -132,7 +138,7 @@ fn finish(sheet: &Sheet<'_>, plan: &RacePlan, mut places: Vec<Option<Place>>, ro
         |&l: &usize| sheet.places[l] == LaneState::Live && places[l].is_some_and(|p| p.at - p.reach <= bar(l, plan));
     let runner_up = leader.and(others.first().copied());
     Race {
-        lanes: (0..places.len()).map(|l| sheet.outcome(l, heat.sigma)).collect(),
+        contestants: (0..places.len()).map(|l| sheet.outcome(l, contest.sigma)).collect(),
         leader,
         ties: others.iter().copied().filter(tied).collect(),
         runner_up,
@@ -140,8 +146,8 @@ fn finish(sheet: &Sheet<'_>, plan: &RacePlan, mut places: Vec<Option<Place>>, ro
         places,
         rounds,
         launches: sheet.launches,
-        ended: heat.ended,
-        sigma: heat.sigma,
+        ended: contest.ended,
+        sigma: contest.sigma,
         floor: sheet.floor,
     }
 }
@@ -149,7 +155,7 @@ fn finish(sheet: &Sheet<'_>, plan: &RacePlan, mut places: Vec<Option<Place>>, ro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rejection::Rejection;
+    use crate::candidates::rejection::Rejection;
 
     /// A device whose clock is a table: seconds by lane, and after how many samples a lane starts to fail.
     struct Table {
@@ -190,7 +196,7 @@ mod tests {
         assert!((race.margin.unwrap() - 0.1).abs() < 0.01);
         assert!(race.ties.is_empty());
         assert!(
-            matches!(&race.lanes[0], Lane::Rejected(Rejection::Outpaced { measurement }) if measurement.rounds == 2)
+            matches!(&race.contestants[0], Lane::Rejected(Rejection::Outpaced { measurement }) if measurement.rounds == 2)
         );
     }
 
@@ -205,7 +211,7 @@ mod tests {
     fn one_lane_needs_a_handful_of_samples() {
         let race = run(&mut table(&[1e-3]), RacePlan::default());
         assert_eq!((race.leader, race.ended, race.launches), (Some(0), Ended::ByRule, 5));
-        let Lane::Measured(m) = &race.lanes[0] else { panic!("{:?}", race.lanes) };
+        let Lane::Measured(m) = &race.contestants[0] else { panic!("{:?}", race.contestants) };
         assert!(m.ci_us[0] < m.median_us && m.median_us < m.ci_us[1] && m.samples_us.len() == 5);
     }
 
@@ -245,7 +251,7 @@ mod tests {
         let race = race(3, &mut watch, &RacePlan { floor: Some(1e-4), ..RacePlan::default() }, &mut || false);
         assert_eq!((race.leader, race.runner_up), (Some(1), Some(0)));
         assert!((race.margin.unwrap() - 0.25).abs() < 0.01 && race.launches.is_multiple_of(100));
-        let Lane::Measured(m) = &race.lanes[1] else { panic!("{:?}", race.lanes) };
+        let Lane::Measured(m) = &race.contestants[1] else { panic!("{:?}", race.contestants) };
         assert!((m.median_us / 1300.0 - 1.0).abs() < 0.01 && (m.raced_for() - 0.4).abs() < 0.01);
         assert!((m.cost.as_ref().unwrap().joules.unwrap() - 0.4).abs() < 0.01);
         // Far behind by cost: a second sample is enough.
@@ -276,7 +282,7 @@ mod tests {
     fn a_race_stopped_at_once_says_so_of_every_lane() {
         let race = race(2, &mut table(&[1e-3, 1e-3]), &RacePlan::default(), &mut || true);
         assert_eq!((race.leader, race.ended, race.launches), (None, Ended::Capped, 0));
-        assert!(race.lanes.iter().all(|l| matches!(l, Lane::Rejected(Rejection::TimedOut { .. }))));
+        assert!(race.contestants.iter().all(|l| matches!(l, Lane::Rejected(Rejection::TimedOut { .. }))));
     }
 
     #[test]

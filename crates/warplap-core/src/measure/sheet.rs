@@ -3,8 +3,8 @@
 use super::plan::{RacePlan, Stopwatch};
 use super::stats::{median, median_interval};
 use super::{Cost, Costs, Lane, Measurement};
-use crate::rejection::Rejection;
-use crate::roofline::IMPOSSIBLE_BELOW;
+use crate::candidates::rejection::Rejection;
+use crate::model::roofline::IMPOSSIBLE_BELOW;
 
 /// Seconds no launch can be shorter than (a thousandth of a clock cycle) or longer than (eleven days).
 const SENSIBLE: std::ops::Range<f64> = 1e-12..1e6;
@@ -55,7 +55,7 @@ pub(super) struct Sheet<'a> {
 
 impl<'a> Sheet<'a> {
     pub(super) fn new(
-        lanes: usize,
+        contestants: usize,
         watch: &'a mut dyn Stopwatch,
         stop: &'a mut dyn FnMut() -> bool,
         plan: &'a RacePlan,
@@ -65,12 +65,12 @@ impl<'a> Sheet<'a> {
             stop,
             floor: plan.floor,
             believed: &plan.believed,
-            places: vec![LaneState::Live; lanes],
-            rounds: vec![Vec::new(); lanes],
-            all: vec![Vec::new(); lanes],
-            costs: vec![Vec::new(); lanes],
+            places: vec![LaneState::Live; contestants],
+            rounds: vec![Vec::new(); contestants],
+            all: vec![Vec::new(); contestants],
+            costs: vec![Vec::new(); contestants],
             sigma: None,
-            spread: vec![None; lanes],
+            spread: vec![None; contestants],
             launches: 0,
             spent: 0.0,
             stopped: false,

@@ -1,7 +1,7 @@
 //! Simulated annealing: a walker that takes worse steps too, ever more seldom.
 
 use super::ground::Spot;
-use super::walk::{Rule, Seen, Told};
+use super::walk::{Seen, SpotState, WalkRule};
 
 const SAMPLE: usize = 10;
 /// The relative loss that is taken once in e times at first, and how it shrinks with each trial.
@@ -13,16 +13,16 @@ const COLD: f64 = 0.003;
 /// Simulated annealing over relative times.
 pub(super) struct Annealing {
     here: Option<Spot>,
-    heat: f64,
+    contest: f64,
 }
 
 impl Annealing {
     pub(super) fn new() -> Self {
-        Annealing { here: None, heat: HEAT }
+        Annealing { here: None, contest: HEAT }
     }
 }
 
-impl Rule for Annealing {
+impl WalkRule for Annealing {
     fn next(&mut self, seen: &mut Seen) -> Option<Spot> {
         if seen.asked() < SAMPLE || seen.right.is_empty() {
             return seen.random();
@@ -38,14 +38,14 @@ impl Rule for Annealing {
 
     fn learn(&mut self, spot: Spot, time: Option<f64>, seen: &mut Seen) {
         let (Some(here), Some(time)) = (self.here, time) else { return };
-        let Some(Told::Time(level)) = seen.told(here) else { return };
+        let Some(SpotState::Time(level)) = seen.state_of(here) else { return };
         let loss = (time / level).ln();
-        if loss < 0.0 || seen.rng.f64() < (-loss / self.heat).exp() {
+        if loss < 0.0 || seen.rng.f64() < (-loss / self.contest).exp() {
             self.here = Some(spot);
         }
-        self.heat *= COOLING;
-        if self.heat < COLD {
-            (self.heat, self.here) = (HEAT, seen.right.first().map(|r| r.1));
+        self.contest *= COOLING;
+        if self.contest < COLD {
+            (self.contest, self.here) = (HEAT, seen.right.first().map(|r| r.1));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! An Arm: one variant's part of a search, as indices into its space. Nothing is listed that nobody asks for.
 
-use crate::candidate::{Candidate, SourceHash};
+use crate::candidates::candidate::{Candidate, SourceHash};
+use crate::candidates::variant::Priority;
 use crate::space::{Config, Space};
-use crate::variant::Priority;
 
 /// One variant's part of a search: what is left of its space after pruning.
 #[derive(Clone, Debug)]

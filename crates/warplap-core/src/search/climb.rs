@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use super::ground::Spot;
-use super::walk::{Rule, Seen, Told};
+use super::walk::{Seen, SpotState, WalkRule};
 
 /// Random candidates before the first climb and in a fresh sample: with fewer, climbs start in poor valleys.
 const SAMPLE: usize = 20;
@@ -61,7 +61,7 @@ impl Climb {
     }
 }
 
-impl Rule for Climb {
+impl WalkRule for Climb {
     fn next(&mut self, seen: &mut Seen) -> Option<Spot> {
         if self.here.is_none() {
             if seen.asked() < SAMPLE || seen.right.is_empty() {
@@ -86,8 +86,8 @@ impl Rule for Climb {
 
     fn learn(&mut self, spot: Spot, time: Option<f64>, seen: &mut Seen) {
         let Some(here) = self.here else { return };
-        let level = match seen.told(here) {
-            Some(Told::Time(level)) => level,
+        let level = match seen.state_of(here) {
+            Some(SpotState::Time(level)) => level,
             _ => f64::INFINITY,
         };
         if time.is_some_and(|t| t < level) {
@@ -100,9 +100,9 @@ impl Rule for Climb {
 mod tests {
     use super::super::tests::measured;
     use super::super::{Arm, Brief, named};
-    use crate::candidate::SourceHash;
+    use crate::candidates::candidate::SourceHash;
+    use crate::candidates::variant::Priority;
     use crate::space::{Axis, Config, Space};
-    use crate::variant::Priority;
 
     /// A wide valley whose bottom is at 2, 2, 2, and a better one behind it that no single step leads to.
     fn time(config: &Config) -> f64 {
@@ -113,21 +113,21 @@ mod tests {
 
     #[test]
     fn a_climb_that_stands_in_a_wide_valley_gets_out_of_it() {
-        let mut found = 0;
+        let mut result = 0;
         for seed in 0..20 {
             let axes = ["x", "y", "z"].iter().fold(Space::single(), |s, axis| s.axis(Axis::ints(axis, 0..10)));
             let arm = Arm::new("a", SourceHash::of(&["a"]), Priority::High, axes);
             // It stands at the bottom of the wrong valley at once, and has seen nothing else.
             let bottom = |d: i64| arm.candidate(Config::new().with("x", 2).with("y", 2).with("z", d));
-            let donors: Vec<_> = (0..6).map(bottom).collect();
-            let mut search = named("climb", vec![arm], &Brief { seed, donors, ..Brief::default() }).unwrap();
+            let priors: Vec<_> = (0..6).map(bottom).collect();
+            let mut search = named("climb", vec![arm], &Brief { seed, priors, ..Brief::default() }).unwrap();
             for _ in 0..150 {
                 let candidate = search.ask(1).remove(0);
                 let time = time(&candidate.config);
-                found += usize::from(time == 1.0);
+                result += usize::from(time == 1.0);
                 search.tell(&measured(candidate, time));
             }
         }
-        assert!(found >= 18, "in {found} of 20 runs");
+        assert!(result >= 18, "in {result} of 20 runs");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::ground::Spot;
 use super::population::{fittest, rounded, settle};
-use super::walk::{Rule, Seen};
+use super::walk::{Seen, WalkRule};
 
 const SIZE: usize = 20;
 /// How far along the difference, and how many axes take part.
@@ -12,7 +12,7 @@ const CROSS: f64 = 0.8;
 /// Differential evolution on value numbers.
 pub(super) struct Evolution;
 
-impl Rule for Evolution {
+impl WalkRule for Evolution {
     fn next(&mut self, seen: &mut Seen) -> Option<Spot> {
         if seen.asked() < SIZE {
             return seen.random();

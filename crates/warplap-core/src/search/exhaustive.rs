@@ -2,7 +2,7 @@
 
 use super::ground::Ground;
 use super::{Arm, Search};
-use crate::candidate::{Candidate, Trial};
+use crate::candidates::candidate::{Candidate, Trial};
 
 /// Every candidate once. All variants' first configs come before anyone's second, so that a spent budget has seen
 /// each variant at its default.
@@ -65,7 +65,7 @@ impl Search for Exhaustive {
 mod tests {
     use super::super::tests::arm;
     use super::*;
-    use crate::variant::Priority;
+    use crate::candidates::variant::Priority;
 
     #[test]
     fn each_variants_default_comes_first() {

@@ -192,7 +192,7 @@ fn below(u: f64, density: f64) -> f64 {
 mod tests {
     use super::super::tests::arm;
     use super::*;
-    use crate::variant::Priority;
+    use crate::candidates::variant::Priority;
 
     fn line(points: &[u16]) -> (Likeness, Vec<Coded>) {
         let likeness = Likeness::new(&Ground::new(vec![arm("a", Priority::High, 11)]));
@@ -218,7 +218,7 @@ mod tests {
         let space = crate::space::Space::single()
             .axis(crate::space::Axis::ints("matters", 0..6))
             .axis(crate::space::Axis::ints("does_not", 0..6));
-        let source = crate::candidate::SourceHash::of(&["x"]);
+        let source = crate::candidates::candidate::SourceHash::of(&["x"]);
         let arm = super::super::Arm::new("a", source, Priority::High, space);
         let mut likeness = Likeness::new(&Ground::new(vec![arm]));
         let mut rng = fastrand::Rng::with_seed(5);

@@ -2,7 +2,7 @@
 
 use super::ground::Spot;
 use super::population::{fittest, settle};
-use super::walk::{Rule, Seen};
+use super::walk::{Seen, WalkRule};
 
 /// The population: as many random candidates first.
 const SIZE: usize = 20;
@@ -10,7 +10,7 @@ const SIZE: usize = 20;
 /// Genetic search, one child at a time: the population is always the fittest so far.
 pub(super) struct Genetic;
 
-impl Rule for Genetic {
+impl WalkRule for Genetic {
     fn next(&mut self, seen: &mut Seen) -> Option<Spot> {
         if seen.asked() < SIZE {
             return seen.random();

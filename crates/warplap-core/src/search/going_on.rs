@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use super::Search;
-use crate::candidate::{Candidate, Trial};
-use crate::record::Skipped;
+use crate::candidates::candidate::{Candidate, Trial};
+use crate::records::record::Skipped;
 
 /// A search that goes on where an earlier one was broken off.
 pub(crate) struct GoingOn {
@@ -83,9 +83,9 @@ impl Search for GoingOn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::candidates::variant::Priority;
     use crate::search::tests::{arm, failed, measured};
     use crate::search::{Brief, named};
-    use crate::variant::Priority;
 
     #[test]
     fn who_may_still_win_races_again_and_nobody_else_twice() {

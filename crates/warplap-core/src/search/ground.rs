@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::Arm;
-use crate::candidate::Candidate;
+use crate::candidates::candidate::Candidate;
 use crate::space::Axis;
 
 /// A candidate by number: its arm's first number plus its index in the arm's space.

@@ -2,7 +2,7 @@
 //! twice as closely around those that are left.
 
 use super::ground::Spot;
-use super::walk::{Rule, Seen, Told};
+use super::walk::{Seen, SpotState, WalkRule};
 
 /// Candidates of a bracket's first rung.
 const WIDE: usize = 32;
@@ -20,8 +20,8 @@ pub(super) struct Halving {
 
 impl Halving {
     fn next_rung(&mut self, seen: &Seen) {
-        let time = |spot: &Spot| match seen.told(*spot) {
-            Some(Told::Time(t)) => t,
+        let time = |spot: &Spot| match seen.state_of(*spot) {
+            Some(SpotState::Time(t)) => t,
             _ => f64::INFINITY,
         };
         let mut all: Vec<(f64, Spot)> =
@@ -37,7 +37,7 @@ impl Halving {
     }
 }
 
-impl Rule for Halving {
+impl WalkRule for Halving {
     fn next(&mut self, seen: &mut Seen) -> Option<Spot> {
         self.wide = self.wide.max(2);
         if seen.asked() == 0 {

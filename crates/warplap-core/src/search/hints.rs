@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::gaussian::{Coded, Likeness};
 use super::ground::{Ground, Spot};
-use crate::candidate::Candidate;
+use crate::candidates::candidate::Candidate;
 
 /// Records of fewer candidates say too little, and so do those that know less than this share of the ground: between
 /// spots with a hint and spots without one there would be steps that are none.
@@ -91,8 +91,8 @@ impl Hints {
 mod tests {
     use super::super::tests::arm;
     use super::*;
+    use crate::candidates::variant::Priority;
     use crate::space::Config;
-    use crate::variant::Priority;
 
     #[test]
     fn a_record_hints_at_what_it_knows_and_small_ones_at_nothing() {

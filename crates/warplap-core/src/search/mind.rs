@@ -82,23 +82,23 @@ impl Mind {
     /// New neighbours of the best spots, new spots from anywhere, and those that believed hints say are good, each
     /// once.
     fn candidates(seen: &mut Seen, right: &[(f64, Spot)], trust: f64) -> Vec<Spot> {
-        let mut found = Vec::new();
+        let mut result = Vec::new();
         let tops: Vec<Spot> = right.iter().take(TOPS).map(|r| r.1).collect();
         for top in tops {
             if let Some(place) = seen.ground.place(top) {
-                seen.ground.neighbours(&place, |_, spot| found.push(spot));
+                seen.ground.neighbours(&place, |_, spot| result.push(spot));
             }
         }
-        found.retain(|spot| seen.is_new(*spot));
+        result.retain(|spot| seen.is_new(*spot));
         for _ in 0..ELSEWHERE {
-            found.extend(seen.random());
+            result.extend(seen.random());
         }
         if trust > 0.0 {
-            found.extend(seen.hints.order().iter().copied().filter(|s| seen.is_new(*s)).take(HINTED));
+            result.extend(seen.hints.order().iter().copied().filter(|s| seen.is_new(*s)).take(HINTED));
         }
-        found.sort_unstable();
-        found.dedup();
-        found
+        result.sort_unstable();
+        result.dedup();
+        result
     }
 
     /// A new neighbour of the best spot that has one.

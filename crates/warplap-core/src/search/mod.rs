@@ -24,8 +24,8 @@ pub use arm::Arm;
 pub(crate) use going_on::GoingOn;
 pub use registered::{names, register};
 
-use crate::candidate::{Candidate, Trial};
-use crate::record::Skipped;
+use crate::candidates::candidate::{Candidate, Trial};
+use crate::records::record::Skipped;
 use annealing::Annealing;
 use climb::Climb;
 use evolution::Evolution;
@@ -36,7 +36,7 @@ use random::Random;
 use surrogate::Surrogate;
 use swarm::Swarm;
 use tiers::Tiers;
-use walk::{Rule, Walk};
+use walk::{Walk, WalkRule};
 
 /// Proposes candidates and learns from their trials. Deterministic by its seed.
 pub trait Search: Send {
@@ -74,7 +74,7 @@ pub struct Brief {
     /// Whether the variants' defaults mean something and should be tried before anything else.
     pub defaults: bool,
     /// What won elsewhere, best first: on other devices, for neighbouring keys. They are tried first and never trusted.
-    pub donors: Vec<Candidate>,
+    pub priors: Vec<Candidate>,
     /// All that was measured where the donors come from, with what it cost there: a forecast that is believed as far as
     /// it proves right. May be empty.
     pub elsewhere: Vec<(Candidate, f64)>,
@@ -135,21 +135,21 @@ pub fn named(name: &str, arms: Vec<Arm>, brief: &Brief) -> Option<Box<dyn Search
 }
 
 /// A walk by a rule, behind the defaults and the donors.
-fn walk(rule: impl Rule + 'static, arms: Vec<Arm>, brief: &Brief) -> Box<dyn Search> {
+fn walk(rule: impl WalkRule + 'static, arms: Vec<Arm>, brief: &Brief) -> Box<dyn Search> {
     let default = |arm: &Arm| Some(arm.candidate(arm.space.at(arm.nth(0)?)?));
-    let donors: Vec<Candidate> = brief.donors.iter().take(DONORS).cloned().collect();
+    let priors: Vec<Candidate> = brief.priors.iter().take(DONORS).cloned().collect();
     let defaults = if brief.defaults { arms.iter().filter_map(default).collect() } else { Vec::new() };
-    Box::new(Walk::new(rule, arms, brief.seed).after(donors, defaults).knowing(&brief.elsewhere))
+    Box::new(Walk::new(rule, arms, brief.seed).after(priors, defaults).knowing(&brief.elsewhere))
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::candidate::{Outcome, SourceHash};
+    use crate::candidates::candidate::{Outcome, SourceHash};
+    use crate::candidates::rejection::Rejection;
+    use crate::candidates::variant::Priority;
     use crate::measure::Measurement;
-    use crate::rejection::Rejection;
     use crate::space::{Axis, Config, Space};
-    use crate::variant::Priority;
     use std::collections::HashSet;
 
     pub(crate) fn arm(variant: &str, priority: Priority, configs: usize) -> Arm {
@@ -296,9 +296,9 @@ pub(crate) mod tests {
         let arms = bowl();
         let donor = |x: i64, y: i64| arms[0].candidate(Config::new().with("x", x).with("y", y).with("mode", "b"));
         let stranger = Candidate { variant: "nobody".into(), ..donor(7, 3) };
-        let donors = vec![donor(0, 0), stranger, donor(7, 4), donor(11, 11)];
+        let priors = vec![donor(0, 0), stranger, donor(7, 4), donor(11, 11)];
         for name in ["auto", "climb", "surrogate"] {
-            let mut search = named(name, bowl(), &Brief { donors: donors.clone(), ..Brief::default() }).unwrap();
+            let mut search = named(name, bowl(), &Brief { priors: priors.clone(), ..Brief::default() }).unwrap();
             assert_eq!(search.ask(2), [donor(7, 4), donor(11, 11)], "{name}");
         }
     }

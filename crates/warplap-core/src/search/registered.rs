@@ -38,9 +38,9 @@ pub(super) fn made(name: &str, arms: Vec<Arm>, brief: &Brief) -> Option<Box<dyn 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::candidates::variant::Priority;
     use crate::search::named;
     use crate::search::tests::arm;
-    use crate::variant::Priority;
 
     #[test]
     fn a_search_of_ones_own_is_found_by_its_name_and_takes_nobodys_place() {

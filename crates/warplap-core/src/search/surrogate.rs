@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::ground::Spot;
 use super::mind::Mind;
-use super::walk::{Rule, Seen};
+use super::walk::{Seen, WalkRule};
 
 /// Trials without a gain after which a fresh mind begins.
 const PATIENCE: usize = 40;
@@ -43,10 +43,10 @@ impl Surrogate {
     }
 
     /// Begins a fresh mind where one is due.
-    fn renew(&mut self, donors: bool) {
+    fn renew(&mut self, priors: bool) {
         let due = match &self.fresh {
             Some(fresh) => fresh.idle >= RENEWED,
-            None if donors => self.elder.turns >= TRUST && self.elder.idle >= PATIENCE_WITH_DONORS,
+            None if priors => self.elder.turns >= TRUST && self.elder.idle >= PATIENCE_WITH_DONORS,
             None => self.elder.idle >= PATIENCE,
         };
         if due {
@@ -56,9 +56,9 @@ impl Surrogate {
     }
 }
 
-impl Rule for Surrogate {
+impl WalkRule for Surrogate {
     fn next(&mut self, seen: &mut Seen) -> Option<Spot> {
-        self.renew(seen.donors >= 3);
+        self.renew(seen.priors >= 3);
         self.turn += 1;
         let elders = if self.refuted { REFUTED } else { 2 };
         let (mind, spot) = match &mut self.fresh {
@@ -90,7 +90,7 @@ impl Rule for Surrogate {
         }
         if let Some(time) = time.filter(|t| *t < self.best) {
             self.best = time;
-            self.refuted |= who != 0 && seen.donors >= 3;
+            self.refuted |= who != 0 && seen.priors >= 3;
         }
     }
 }

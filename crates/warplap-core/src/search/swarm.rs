@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::ground::{Spot, Standpoint};
 use super::population::{rounded, settle};
-use super::walk::{Rule, Seen};
+use super::walk::{Seen, WalkRule};
 
 const SIZE: usize = 20;
 const INERTIA: f64 = 0.6;
@@ -26,7 +26,7 @@ pub(super) struct Swarm {
     asked: HashMap<Spot, usize>,
 }
 
-impl Rule for Swarm {
+impl WalkRule for Swarm {
     fn next(&mut self, seen: &mut Seen) -> Option<Spot> {
         if seen.asked() < SIZE || self.particles.is_empty() {
             return seen.random();

@@ -1,9 +1,9 @@
 //! Priority tiers: lower priorities race only when the tier above was not good enough.
 
 use super::{Arm, Search};
-use crate::candidate::{Candidate, Trial};
-use crate::record::Skipped;
-use crate::variant::Priority;
+use crate::candidates::candidate::{Candidate, Trial};
+use crate::candidates::variant::Priority;
+use crate::records::record::Skipped;
 
 /// A tier is good enough when its best candidate reaches this share of the roofline.
 pub(super) const GOOD_ENOUGH: f64 = 0.6;

@@ -6,11 +6,11 @@ use std::collections::HashMap;
 use super::ground::{Ground, Spot};
 use super::hints::Hints;
 use super::{Arm, Search};
-use crate::candidate::{Candidate, Trial};
+use crate::candidates::candidate::{Candidate, Trial};
 
 /// What is known of a spot that was asked.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Told {
+pub(super) enum SpotState {
     /// Nothing yet.
     Asked,
     /// It was right and took this long.
@@ -22,13 +22,13 @@ pub(super) enum Told {
 /// Everything that was asked so far.
 pub(super) struct Seen {
     pub(super) ground: Ground,
-    told: HashMap<Spot, Told, foldhash::fast::FixedState>,
+    text: HashMap<Spot, SpotState, foldhash::fast::FixedState>,
     /// Those that were right, fastest first.
     pub(super) right: Vec<(f64, Spot)>,
     /// Those that failed, in the order they did.
     pub(super) failed: Vec<Spot>,
     /// How many were asked because they were good elsewhere.
-    pub(super) donors: usize,
+    pub(super) priors: usize,
     /// What a whole record from elsewhere says.
     pub(super) hints: Hints,
     pub(super) rng: fastrand::Rng,
@@ -36,22 +36,22 @@ pub(super) struct Seen {
 
 impl Seen {
     pub(super) fn is_new(&self, spot: Spot) -> bool {
-        !self.told.contains_key(&spot)
+        !self.text.contains_key(&spot)
     }
 
     /// What became of a spot; `None` when it was never asked.
-    pub(super) fn told(&self, spot: Spot) -> Option<Told> {
-        self.told.get(&spot).copied()
+    pub(super) fn state_of(&self, spot: Spot) -> Option<SpotState> {
+        self.text.get(&spot).copied()
     }
 
     /// Trials asked for so far.
     pub(super) fn asked(&self) -> usize {
-        self.told.len()
+        self.text.len()
     }
 
     /// A candidate that was not asked yet, each as likely as the other; `None` when all were.
     pub(super) fn random(&mut self) -> Option<Spot> {
-        if self.told.len() as u64 >= self.ground.len() {
+        if self.text.len() as u64 >= self.ground.len() {
             return None;
         }
         for _ in 0..64 {
@@ -78,7 +78,7 @@ impl Seen {
 }
 
 /// One rule of searching: where next, and what to make of an outcome.
-pub(super) trait Rule: Send {
+pub(super) trait WalkRule: Send {
     /// A spot that was not asked yet; where the rule has none the walk goes on at random. It never waits for an
     /// outcome: some candidates are asked together, and of some nothing is ever told.
     fn next(&mut self, seen: &mut Seen) -> Option<Spot>;
@@ -100,15 +100,15 @@ pub(super) struct Walk<R> {
     together: usize,
 }
 
-impl<R: Rule> Walk<R> {
+impl<R: WalkRule> Walk<R> {
     /// A walk over all configs of these arms.
     pub(super) fn new(rule: R, arms: Vec<Arm>, seed: u64) -> Self {
         let seen = Seen {
             ground: Ground::new(arms),
-            told: HashMap::default(),
+            text: HashMap::default(),
             right: Vec::new(),
             failed: Vec::new(),
-            donors: 0,
+            priors: 0,
             hints: Hints::default(),
             rng: fastrand::Rng::with_seed(seed),
         };
@@ -116,9 +116,9 @@ impl<R: Rule> Walk<R> {
     }
 
     /// This walk, with candidates to ask before all others.
-    pub(super) fn after(mut self, donors: Vec<Candidate>, defaults: Vec<Candidate>) -> Self {
-        let donors = donors.into_iter().map(|c| (c, true));
-        self.first = donors.chain(defaults.into_iter().map(|c| (c, false))).collect();
+    pub(super) fn after(mut self, priors: Vec<Candidate>, defaults: Vec<Candidate>) -> Self {
+        let priors = priors.into_iter().map(|c| (c, true));
+        self.first = priors.chain(defaults.into_iter().map(|c| (c, false))).collect();
         self.first.reverse();
         self
     }
@@ -134,7 +134,7 @@ impl<R: Rule> Walk<R> {
             // What is known from elsewhere may not be legal here.
             let spot = self.seen.ground.find(&candidate);
             if let Some(spot) = spot.filter(|s| self.seen.is_new(*s)) {
-                self.seen.donors += usize::from(donor);
+                self.seen.priors += usize::from(donor);
                 return Some(spot);
             }
         }
@@ -143,12 +143,12 @@ impl<R: Rule> Walk<R> {
     }
 }
 
-impl<R: Rule> Search for Walk<R> {
+impl<R: WalkRule> Search for Walk<R> {
     fn ask(&mut self, at_most: usize) -> Vec<Candidate> {
         let mut batch = Vec::new();
         while batch.len() < at_most.min(self.together) {
             let Some(spot) = self.next() else { break };
-            self.seen.told.insert(spot, Told::Asked);
+            self.seen.text.insert(spot, SpotState::Asked);
             batch.extend(self.seen.ground.candidate(spot));
         }
         batch
@@ -161,11 +161,11 @@ impl<R: Rule> Search for Walk<R> {
     fn tell(&mut self, trial: &Trial) {
         let Some(spot) = self.seen.ground.find(&trial.candidate) else { return };
         let time = trial.cost().filter(|t| t.is_finite() && *t > 0.0);
-        let before = self.seen.told.insert(spot, time.map_or(Told::Failed, Told::Time));
+        let before = self.seen.text.insert(spot, time.map_or(SpotState::Failed, SpotState::Time));
         let seen = &mut self.seen;
         match before {
-            Some(Told::Time(_)) => seen.right.retain(|r| r.1 != spot),
-            Some(Told::Failed) => seen.failed.retain(|f| *f != spot),
+            Some(SpotState::Time(_)) => seen.right.retain(|r| r.1 != spot),
+            Some(SpotState::Failed) => seen.failed.retain(|f| *f != spot),
             _ => {}
         }
         match time {
@@ -176,7 +176,7 @@ impl<R: Rule> Search for Walk<R> {
             None => seen.failed.push(spot),
         }
         // Finalists are measured again and again: only the first time is news.
-        if matches!(before, None | Some(Told::Asked)) {
+        if matches!(before, None | Some(SpotState::Asked)) {
             self.rule.learn(spot, time, seen);
         }
     }

@@ -71,22 +71,23 @@ impl Axis {
     /// Any values. Numbers alone are brought into their order; everything else stays as given and has none. A value
     /// that is there twice counts once.
     pub fn values_of(name: &str, values: impl IntoIterator<Item = Value>) -> Self {
-        let mut given: Vec<Value> = Vec::new();
+        let mut inputs: Vec<Value> = Vec::new();
         let mut seen = std::collections::HashSet::new();
-        given.extend(values.into_iter().filter(|v| seen.insert(v.clone())));
+        inputs.extend(values.into_iter().filter(|v| seen.insert(v.clone())));
         let number = |v: &Value| match v {
             Value::Int(i) => Some(*i as f64),
             Value::Float(x) => Some(x.0),
             _ => None,
         };
-        let ordered = given.iter().all(|v| number(v).is_some());
-        let first = given.first().cloned();
+        let ordered = inputs.iter().all(|v| number(v).is_some());
+        let first = inputs.first().cloned();
         if ordered {
-            given.sort_by(|a, b| number(a).partial_cmp(&number(b)).unwrap_or(std::cmp::Ordering::Equal).then(a.cmp(b)));
+            inputs
+                .sort_by(|a, b| number(a).partial_cmp(&number(b)).unwrap_or(std::cmp::Ordering::Equal).then(a.cmp(b)));
         }
-        let default = first.and_then(|f| given.iter().position(|v| *v == f)).unwrap_or(0);
+        let default = first.and_then(|f| inputs.iter().position(|v| *v == f)).unwrap_or(0);
         let shape = if ordered { Shape::Ordered } else { Shape::Unordered };
-        Axis { name: name.into(), values: given, default, shape }
+        Axis { name: name.into(), values: inputs, default, shape }
     }
 
     /// The name it carries in a Config.
@@ -105,10 +106,10 @@ impl Axis {
     }
 
     /// What expressions take its values for.
-    pub fn kind(&self) -> super::Kind {
+    pub fn kind(&self) -> super::ExprKind {
         match self.values.first() {
-            Some(Value::Text(_)) => super::Kind::Text,
-            _ => super::Kind::Number,
+            Some(Value::Text(_)) => super::ExprKind::Text,
+            _ => super::ExprKind::Number,
         }
     }
 

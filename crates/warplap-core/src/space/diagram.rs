@@ -26,7 +26,7 @@ pub(super) struct Edge {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct DiagramSpan {
     first: u32,
     edges: u16,
     count: u128,
@@ -39,7 +39,7 @@ pub struct Diagram {
     pub(super) order: Vec<usize>,
     /// Values of each axis of the space.
     pub(super) sizes: Vec<usize>,
-    nodes: Vec<Span>,
+    nodes: Vec<DiagramSpan>,
     edges: Vec<Edge>,
     root: u32,
 }
@@ -69,7 +69,7 @@ impl Diagram {
     }
 
     fn empty(space: &Space, order: Vec<usize>) -> Diagram {
-        let end = Span { first: 0, edges: 0, count: 1 };
+        let end = DiagramSpan { first: 0, edges: 0, count: 1 };
         let sizes = space.axes().iter().map(|a| a.values().len()).collect();
         Diagram { order, sizes, nodes: vec![end], edges: Vec::new(), root: DEAD }
     }
@@ -118,7 +118,7 @@ impl Diagram {
             return Err(SpaceError::TooEntangled);
         }
         let edges = (self.edges.len() - first) as u16;
-        self.nodes.push(Span { first: first as u32, edges, count });
+        self.nodes.push(DiagramSpan { first: first as u32, edges, count });
         Ok((self.nodes.len() - 1) as u32)
     }
 

@@ -1,7 +1,7 @@
 //! Why a space cannot be used: a sentence that names the axis or the rule.
 
 use super::expr::ExprError;
-use crate::letters::brief;
+use crate::io::sanitize_text::brief;
 
 /// Why a space cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

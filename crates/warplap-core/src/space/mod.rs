@@ -15,7 +15,7 @@ pub use axis::Axis;
 pub use config::{Config, Real, Value};
 pub use diagram::Diagram;
 pub use error::SpaceError;
-pub use expr::{Expr, ExprError, Kind};
+pub use expr::{Expr, ExprError, ExprKind};
 pub use moves::sampler;
 pub use rows::Rows;
 pub use rule::Rule;
@@ -40,7 +40,7 @@ pub struct Space {
     derived: Vec<(String, Expr)>,
     /// Where the legal configs were given one by one.
     points: Option<Arc<Vec<Vec<u16>>>>,
-    found: OnceLock<Result<Arc<Diagram>, SpaceError>>,
+    result: OnceLock<Result<Arc<Diagram>, SpaceError>>,
 }
 
 impl Space {
@@ -52,7 +52,7 @@ impl Space {
     /// This space with one more axis.
     pub fn axis(mut self, axis: Axis) -> Self {
         self.axes.push(axis);
-        self.found = OnceLock::new();
+        self.result = OnceLock::new();
         self
     }
 
@@ -60,13 +60,13 @@ impl Space {
     pub fn rule(mut self, rule: Rule) -> Self {
         debug_assert!(rule.axes().all(|n| self.knows(n)), "rule '{rule}' names an axis that the space does not have");
         self.rules.push(rule);
-        self.found = OnceLock::new();
+        self.result = OnceLock::new();
         self
     }
 
     /// This space with one more rule, written as an expression over axes and derived values that are there.
     pub fn constrain(self, text: &str) -> Result<Self, SpaceError> {
-        let what = || format!("rule '{}'", crate::letters::brief(text.trim()));
+        let what = || format!("rule '{}'", crate::io::sanitize_text::brief(text.trim()));
         let rule = Rule::parse(text).map_err(|error| SpaceError::Expr { what: what(), error })?;
         if let Some(expr) = rule.expr() {
             expr.check(&self.kinds()).map_err(|error| SpaceError::Expr { what: what(), error })?;
@@ -83,7 +83,7 @@ impl Space {
             return Err(SpaceError::Twice(name.into()));
         }
         self.derived.push((name.into(), expr));
-        self.found = OnceLock::new();
+        self.result = OnceLock::new();
         Ok(self)
     }
 
@@ -124,10 +124,10 @@ impl Space {
     }
 
     /// The names expressions may use here, with their kinds.
-    pub fn kinds(&self) -> Vec<(&str, Kind)> {
-        let mut kinds: Vec<(&str, Kind)> = self.axes.iter().map(|a| (a.name(), a.kind())).collect();
+    pub fn kinds(&self) -> Vec<(&str, ExprKind)> {
+        let mut kinds: Vec<(&str, ExprKind)> = self.axes.iter().map(|a| (a.name(), a.kind())).collect();
         for (name, expr) in &self.derived {
-            let kind = expr.check(&kinds).unwrap_or(Kind::Number);
+            let kind = expr.check(&kinds).unwrap_or(ExprKind::Number);
             kinds.push((name, kind));
         }
         kinds
@@ -136,17 +136,17 @@ impl Space {
     /// The axes a rule reads, through derived values too.
     pub(crate) fn read_by(&self, rule: &Rule) -> Vec<usize> {
         let mut open: Vec<&str> = rule.axes().collect();
-        let mut found = Vec::new();
+        let mut result = Vec::new();
         while let Some(name) = open.pop() {
             match self.axes.iter().position(|a| a.name() == name) {
-                Some(axis) if !found.contains(&axis) => found.push(axis),
+                Some(axis) if !result.contains(&axis) => result.push(axis),
                 Some(_) => {}
                 // A derived value names only what was there before it, so this ends.
                 None => open.extend(self.derived.iter().filter(|d| d.0 == name).flat_map(|d| d.1.names())),
             }
         }
-        found.sort_unstable();
-        found
+        result.sort_unstable();
+        result
     }
 
     /// What is wrong with the space, if anything: unusable axes, rules that leave nothing.
@@ -166,7 +166,7 @@ impl Space {
             return Ok(());
         }
         let with = |rules: &[Rule]| {
-            let space = Space { rules: rules.to_vec(), found: OnceLock::new(), ..self.clone() };
+            let space = Space { rules: rules.to_vec(), result: OnceLock::new(), ..self.clone() };
             space.diagram().map_or(0, Diagram::count)
         };
         if let Some(rule) = self.rules.iter().find(|r| with(std::slice::from_ref(r)) == 0) {
@@ -179,7 +179,7 @@ impl Space {
 
     /// All legal configs as a diagram; found once, when first asked for.
     pub fn diagram(&self) -> Result<&Diagram, SpaceError> {
-        let found = self.found.get_or_init(|| {
+        let result = self.result.get_or_init(|| {
             if let Some(axis) = self.axes.iter().find(|a| a.values().len() > usize::from(u16::MAX)) {
                 return Err(SpaceError::TooManyValues(axis.name().into()));
             }
@@ -189,7 +189,7 @@ impl Space {
             };
             diagram.map(Arc::new)
         });
-        found.as_deref().map_err(Clone::clone)
+        result.as_deref().map_err(Clone::clone)
     }
 
     /// How many configs are legal; 0 where the space cannot be used (see [`Space::check`]).

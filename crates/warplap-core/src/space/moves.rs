@@ -45,7 +45,7 @@ impl Space {
 
     /// Whether a point, given as its Config too, is legal. A question about one config does not list them all.
     pub(super) fn is_legal(&self, point: &[u16], config: &Config) -> bool {
-        match (self.found.get(), &self.points) {
+        match (self.result.get(), &self.points) {
             (Some(Ok(diagram)), _) => diagram.index(point).is_some(),
             (_, Some(points)) => points.iter().any(|p| p == point),
             _ => self.rules.iter().all(|rule| rule.holds(config)),
@@ -94,8 +94,8 @@ impl Space {
                 point[axis] = *value;
                 self.is_legal(&point, &self.config(&point))
             };
-            let found = to_try.find(legal);
-            point[axis] = found.unwrap_or(before);
+            let result = to_try.find(legal);
+            point[axis] = result.unwrap_or(before);
         }
         Some(self.config(&point))
     }

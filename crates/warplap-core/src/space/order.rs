@@ -70,14 +70,14 @@ impl<'p> Estimate<'p> {
     /// States that have to be told apart when these axes are set.
     fn states(&self, set: u128) -> f64 {
         let open = |v: &&(u128, u128, f64)| v.0 & !set == 0 && v.1 & !set != 0;
-        let (mut told, mut open_axes) = (1.0, 0);
+        let (mut text, mut open_axes) = (1.0, 0);
         for value in self.values.iter().filter(open) {
-            told *= value.2;
+            text *= value.2;
             open_axes |= value.0;
         }
         let settings: f64 = self.group.iter().filter(|a| open_axes >> **a & 1 == 1).map(|a| self.sizes[*a]).product();
         let decided = self.tests.iter().filter(|t| **t & !set == 0 && **t & open_axes != 0).count();
-        f64::min(told, settings) * LEAVES.powi(decided.min(8) as i32)
+        f64::min(text, settings) * LEAVES.powi(decided.min(8) as i32)
     }
 
     fn best(&self) -> Vec<usize> {

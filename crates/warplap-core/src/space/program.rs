@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::Space;
 use super::expr::{
-    Binary, Compare, Function, Node, Num, Texts, Tree, Unary, binary, both, call, choice, compare, either, unary,
+    Binary, Compare, ExprNode, Function, Num, Texts, Tree, Unary, binary, both, call, choice, compare, either, unary,
 };
 use super::rule::Rule;
 
@@ -201,32 +201,32 @@ impl<'s> Compiler<'s> {
     }
 
     /// What must hold on its own: the parts of `and` and of a chain are tested as early as each can be.
-    fn conjuncts(&mut self, tree: &Tree, found: &mut Vec<Register>) {
+    fn conjuncts(&mut self, tree: &Tree, result: &mut Vec<Register>) {
         match &tree.node {
-            Node::And(a, b) => {
-                self.conjuncts(a, found);
-                self.conjuncts(b, found);
+            ExprNode::And(a, b) => {
+                self.conjuncts(a, result);
+                self.conjuncts(b, result);
             }
-            Node::Chain(operands, comparisons) => {
+            ExprNode::Chain(operands, comparisons) => {
                 let all: Vec<Register> = operands.iter().map(|o| self.tree(o)).collect();
                 for (i, comparison) in comparisons.iter().enumerate() {
                     let (a, b) = (all[i], all[i + 1]);
-                    found.push(self.step(Does::Compare(*comparison, a, b), vec![a, b]));
+                    result.push(self.step(Does::Compare(*comparison, a, b), vec![a, b]));
                 }
             }
-            _ => found.push(self.tree(tree)),
+            _ => result.push(self.tree(tree)),
         }
     }
 
     fn tree(&mut self, tree: &Tree) -> Register {
         match &tree.node {
-            Node::Int(i) => self.constant(Num::Int(*i)),
-            Node::Float(x) => self.constant(Num::Float(*x)),
-            Node::Text(text) => {
+            ExprNode::Int(i) => self.constant(Num::Int(*i)),
+            ExprNode::Float(x) => self.constant(Num::Float(*x)),
+            ExprNode::Text(text) => {
                 let text = self.texts.num(text);
                 self.constant(text)
             }
-            Node::Name(name) => {
+            ExprNode::Name(name) => {
                 if let Some(axis) = self.space.axes().iter().position(|a| a.name() == name) {
                     return axis as Register;
                 }
@@ -236,31 +236,31 @@ impl<'s> Compiler<'s> {
                     None => self.constant(Num::Undefined),
                 }
             }
-            Node::Unary(operator, a) => {
+            ExprNode::Unary(operator, a) => {
                 let a = self.tree(a);
                 self.step(Does::Unary(*operator, a), vec![a])
             }
-            Node::Binary(operator, a, b) => {
+            ExprNode::Binary(operator, a, b) => {
                 let (a, b) = (self.tree(a), self.tree(b));
                 self.step(Does::Binary(*operator, a, b), vec![a, b])
             }
-            Node::And(a, b) => {
+            ExprNode::And(a, b) => {
                 let (a, b) = (self.tree(a), self.tree(b));
                 self.step(Does::Both(a, b), vec![a, b])
             }
-            Node::Or(a, b) => {
+            ExprNode::Or(a, b) => {
                 let (a, b) = (self.tree(a), self.tree(b));
                 self.step(Does::Either(a, b), vec![a, b])
             }
-            Node::Choice { condition, yes, no } => {
+            ExprNode::Choice { condition, yes, no } => {
                 let (c, a, b) = (self.tree(condition), self.tree(yes), self.tree(no));
                 self.step(Does::Choice(c, a, b), vec![c, a, b])
             }
-            Node::Call(function, arguments) => {
+            ExprNode::Call(function, arguments) => {
                 let all: Vec<Register> = arguments.iter().map(|a| self.tree(a)).collect();
                 self.step(Does::Call(*function, all.clone()), all)
             }
-            Node::Chain(operands, comparisons) => {
+            ExprNode::Chain(operands, comparisons) => {
                 let all: Vec<Register> = operands.iter().map(|o| self.tree(o)).collect();
                 let pair = |i: usize| (all[i], all[i + 1]);
                 let (a, b) = pair(0);
@@ -272,15 +272,15 @@ impl<'s> Compiler<'s> {
                 }
                 whole
             }
-            Node::Member { item, list, negated } => {
+            ExprNode::Member { item, list, negated } => {
                 let item = self.tree(item);
-                let mut found = self.constant(Num::bool(false));
+                let mut result = self.constant(Num::bool(false));
                 for entry in list {
                     let entry = self.tree(entry);
                     let same = self.step(Does::Compare(Compare::Equal, item, entry), vec![item, entry]);
-                    found = self.step(Does::Either(found, same), vec![found, same]);
+                    result = self.step(Does::Either(result, same), vec![result, same]);
                 }
-                if *negated { self.step(Does::Unary(Unary::Not, found), vec![found]) } else { found }
+                if *negated { self.step(Does::Unary(Unary::Not, result), vec![result]) } else { result }
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::config::Config;
 use super::expr::{Expr, ExprError};
-use crate::caught::caught;
+use crate::prove::panics::caught;
 
 type Holds = Arc<dyn Fn(&Config) -> bool + Send + Sync>;
 

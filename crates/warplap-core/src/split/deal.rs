@@ -85,9 +85,9 @@ fn spots(lengths: &[usize]) -> impl Iterator<Item = (usize, usize)> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::candidate::SourceHash;
+    use crate::candidates::candidate::SourceHash;
+    use crate::candidates::variant::Priority;
     use crate::space::{Axis, Space};
-    use crate::variant::Priority;
     use std::collections::BTreeMap;
 
     #[test]

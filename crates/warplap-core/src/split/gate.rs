@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::roofline::Ceilings;
+use crate::model::roofline::Ceilings;
 
 /// A card this far off its class's median, in compute or bandwidth, screens nobody.
 pub const OFF: f64 = 0.05;
@@ -57,8 +57,8 @@ pub fn seats(cards: &[Reach], within: f64, finals: usize) -> Seats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::DType;
-    use crate::roofline::Bandwidth;
+    use crate::model::dtype::DType;
+    use crate::model::roofline::Bandwidth;
 
     fn card(flops: f64, memory: f64) -> Reach {
         let bandwidth =

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Heat, finals, screen};
-use crate::candidate::{Candidate, CardTime, Ran, Stage, Trial};
+use super::{GpuContest, finals, screen};
+use crate::candidates::candidate::{Candidate, GpuTime, Ran, Stage, Trial};
 use crate::contest::SPENT;
+use crate::contest::verdict::{Grade, Verdict};
 use crate::measure::{Behind, Gap};
-use crate::record::Skipped;
-use crate::roofline::Work;
-use crate::verdict::{Grade, Verdict};
+use crate::model::roofline::Work;
+use crate::records::record::Skipped;
 
 /// All that the cards found of one key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,12 +43,12 @@ pub enum GatherError {
 
 impl Gathered {
     /// What shares and finals say together; the tuning took so many wall seconds.
-    pub fn of(shares: &[Heat], last: &[Heat], eps: f64, seconds: f64) -> Result<Gathered, GatherError> {
-        let cards: BTreeSet<&str> = last.iter().map(|heat| heat.card.as_str()).collect();
+    pub fn of(shares: &[GpuContest], last: &[GpuContest], eps: f64, seconds: f64) -> Result<Gathered, GatherError> {
+        let cards: BTreeSet<&str> = last.iter().map(|gpu_contest| gpu_contest.card.as_str()).collect();
         if cards.len() < finals::FEWEST_CARDS {
             return Err(GatherError::Cards(cards.len()));
         }
-        let finals::Decided { mut verdict, told, mut behind, sigma } =
+        let finals::FinalVerdict { mut verdict, text, mut behind, sigma } =
             finals::decided(last, eps).ok_or(GatherError::Nobody)?;
         for (candidate, gap) in screened(shares, &verdict.winner, sigma) {
             behind.entry(candidate).or_insert(gap);
@@ -59,25 +59,25 @@ impl Gathered {
         }
         let mut trials = BTreeMap::new();
         // The heat that is told first: of who ran in several, its trial is the one that stays.
-        let finals = std::iter::once(&last[told]).chain(last.iter());
-        finals.for_each(|heat| take(&mut trials, heat, Stage::Finals));
-        shares.iter().for_each(|heat| take(&mut trials, heat, Stage::Screened));
+        let finals = std::iter::once(&last[text]).chain(last.iter());
+        finals.for_each(|gpu_contest| take(&mut trials, gpu_contest, Stage::Finals));
+        shares.iter().for_each(|gpu_contest| take(&mut trials, gpu_contest, Stage::Screened));
         let mut trials: Vec<Trial> = trials.into_values().collect();
         trials.iter_mut().for_each(|trial| trial.place(&behind));
-        let heats = || shares.iter().chain(last);
+        let contests = || shares.iter().chain(last);
         Ok(Gathered {
             verdict,
             trials,
             skipped,
-            work: last[told].work,
-            floor_us: heats().filter_map(|heat| heat.floor_us).min_by(f64::total_cmp),
+            work: last[text].work,
+            floor_us: contests().filter_map(|gpu_contest| gpu_contest.floor_us).min_by(f64::total_cmp),
             seconds,
         })
     }
 }
 
 /// How far those who were only screened are behind the winner, through the anchors; two cards are in between.
-fn screened(shares: &[Heat], winner: &Candidate, sigma: f64) -> HashMap<Candidate, Behind> {
+fn screened(shares: &[GpuContest], winner: &Candidate, sigma: f64) -> HashMap<Candidate, Behind> {
     let ranked = screen::ranked(shares);
     let Some((_, first)) = ranked.iter().find(|(candidate, _)| candidate == winner) else { return HashMap::new() };
     let first = *first;
@@ -86,26 +86,28 @@ fn screened(shares: &[Heat], winner: &Candidate, sigma: f64) -> HashMap<Candidat
 }
 
 /// Takes over a heat's trials: a new candidate's as it is, of one that is there the time on this card.
-fn take(trials: &mut BTreeMap<Candidate, Trial>, heat: &Heat, stage: Stage) {
-    for trial in &heat.trials {
+fn take(trials: &mut BTreeMap<Candidate, Trial>, gpu_contest: &GpuContest, stage: Stage) {
+    for trial in &gpu_contest.trials {
         let Some(kept) = trials.get_mut(&trial.candidate) else {
-            let ran = Ran { card: heat.card.clone(), stage, also: Vec::new() };
+            let ran = Ran { card: gpu_contest.card.clone(), stage, also: Vec::new() };
             trials.insert(trial.candidate.clone(), Trial { ran: Some(Box::new(ran)), ..trial.clone() });
             continue;
         };
         let (Some(ran), Some(measured)) = (&mut kept.ran, trial.measurement()) else { continue };
-        let known = ran.stage != stage || ran.card == heat.card || ran.also.iter().any(|time| time.card == heat.card);
+        let known = ran.stage != stage
+            || ran.card == gpu_contest.card
+            || ran.also.iter().any(|time| time.card == gpu_contest.card);
         if !known {
-            let (card, median_us, ci_us) = (heat.card.clone(), measured.median_us, measured.ci_us);
-            ran.also.push(CardTime { card, median_us, ci_us });
+            let (card, median_us, ci_us) = (gpu_contest.card.clone(), measured.median_us, measured.ci_us);
+            ran.also.push(GpuTime { card, median_us, ci_us });
         }
     }
 }
 
 /// What was left out by all shares, an entry for each variant and reason.
-fn skipped(shares: &[Heat]) -> Vec<Skipped> {
+fn skipped(shares: &[GpuContest]) -> Vec<Skipped> {
     let mut all: Vec<Skipped> = Vec::new();
-    for skip in shares.iter().flat_map(|heat| &heat.skipped) {
+    for skip in shares.iter().flat_map(|gpu_contest| &gpu_contest.skipped) {
         let same = |s: &&mut Skipped| (&s.variant, &s.source, &s.reason) == (&skip.variant, &skip.source, &skip.reason);
         match all.iter_mut().find(same) {
             Some(known) => known.configs += skip.configs,
@@ -117,19 +119,19 @@ fn skipped(shares: &[Heat]) -> Vec<Skipped> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::screen::tests::heat;
+    use super::super::screen::tests::gpu_contest;
     use super::*;
-    use crate::candidate::SourceHash;
+    use crate::candidates::candidate::SourceHash;
 
-    fn shares() -> [Heat; 2] {
+    fn shares() -> [GpuContest; 2] {
         [
-            heat("n1", &[("anchor", 100.0), ("x", 50.0), ("slow", 400.0)], 1e-3),
-            heat("n2", &[("anchor", 110.0), ("y", 56.0), ("z", 300.0)], 1e-3),
+            gpu_contest("n1", &[("anchor", 100.0), ("x", 50.0), ("slow", 400.0)], 1e-3),
+            gpu_contest("n2", &[("anchor", 110.0), ("y", 56.0), ("z", 300.0)], 1e-3),
         ]
     }
 
-    fn last() -> [Heat; 2] {
-        [heat("n1", &[("x", 50.0), ("y", 51.0)], 1e-3), heat("n2", &[("x", 55.0), ("y", 56.2)], 1e-3)]
+    fn last() -> [GpuContest; 2] {
+        [gpu_contest("n1", &[("x", 50.0), ("y", 51.0)], 1e-3), gpu_contest("n2", &[("x", 55.0), ("y", 56.2)], 1e-3)]
     }
 
     #[test]
@@ -155,12 +157,12 @@ mod tests {
     fn finals_on_one_card_are_none_and_a_budget_that_ended_is_told() {
         let one = [last()[0].clone(), last()[0].clone()];
         assert_eq!(Gathered::of(&shares(), &one, 0.01, 1.0), Err(GatherError::Cards(1)));
-        let none = [heat("a", &[("y", 1.0)], 1e-3), heat("b", &[("z", 1.0)], 1e-3)];
+        let none = [gpu_contest("a", &[("y", 1.0)], 1e-3), gpu_contest("b", &[("z", 1.0)], 1e-3)];
         assert_eq!(Gathered::of(&shares(), &none, 0.01, 1.0), Err(GatherError::Nobody));
         let mut cut = shares();
-        for heat in &mut cut {
+        for gpu_contest in &mut cut {
             let (variant, source, reason) = ("x".to_string(), SourceHash(String::new()), SPENT.to_string());
-            heat.skipped.push(Skipped { variant, source, configs: 3, reason });
+            gpu_contest.skipped.push(Skipped { variant, source, configs: 3, reason });
         }
         let all = Gathered::of(&cut, &last(), 0.01, 1.0).unwrap();
         assert_eq!((all.skipped.len(), all.skipped[0].configs, all.verdict.grade), (1, 6, Grade::Capped));

@@ -21,12 +21,12 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::candidate::{Candidate, Outcome, Trial};
+use crate::candidates::candidate::{Candidate, Outcome, Trial};
+use crate::contest::verdict::{self, Contender, Verdict};
 use crate::measure::{Gap, Measurement, Race, RacePlan};
-use crate::record::Skipped;
-use crate::roofline::Work;
+use crate::model::roofline::Work;
+use crate::records::record::Skipped;
 use crate::search::Arm;
-use crate::verdict::{self, Contender, Verdict};
 
 pub use deal::Share;
 pub use gather::Gathered;
@@ -81,7 +81,7 @@ fn only(arm: Arm, who: &[Candidate]) -> Option<Arm> {
 
 /// What one card saw of a part: a contest among those who ran on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Heat {
+pub struct GpuContest {
     /// The card.
     pub card: String,
     /// Who won there.
@@ -98,9 +98,9 @@ pub struct Heat {
     pub seconds: f64,
 }
 
-impl Heat {
+impl GpuContest {
     /// What a race on a card says; `None` where nobody finished. `contenders` are in the order of the lanes.
-    pub fn of(card: &str, race: &Race, contenders: &[Contender], plan: &RacePlan) -> Option<Heat> {
+    pub fn of(card: &str, race: &Race, contenders: &[Contender], plan: &RacePlan) -> Option<GpuContest> {
         let verdict = verdict::decide(race, contenders, plan, false)?;
         let winner = contenders.iter().position(|c| c.candidate == verdict.winner)?;
         let candidates: Vec<Candidate> = contenders.iter().map(|c| c.candidate.clone()).collect();
@@ -112,11 +112,11 @@ impl Heat {
         let mut trials = verdict::trials(race, &candidates);
         trials.iter_mut().for_each(|trial| trial.place(&behind));
         let (skipped, work, floor_us) = (Vec::new(), Work::default(), race.floor.map(|f| f * 1e6));
-        Some(Heat { card: card.to_string(), verdict, trials, skipped, work, floor_us, seconds: 0.0 })
+        Some(GpuContest { card: card.to_string(), verdict, trials, skipped, work, floor_us, seconds: 0.0 })
     }
 
     /// How far everyone who was timed is behind the winner there.
-    pub(crate) fn gaps(&self) -> HashMap<&Candidate, Gap> {
+    pub(crate) fn gap_by_candidate(&self) -> HashMap<&Candidate, Gap> {
         let gap = |t: &'_ Trial| Some(Gap::from(t.measurement()?.behind.as_deref()?));
         self.trials.iter().filter_map(|t| Some((&t.candidate, gap(t)?))).collect()
     }

@@ -3,9 +3,9 @@
 //! What is read from a record is shown on terminals, written into headers and handed to compilers. So names are made of
 //! letters and digits and little else, and no text has what ends a string, a comment or a line.
 
-use crate::candidate::Candidate;
-use crate::letters::{is_harmful, is_unseen};
-use crate::record::{Edition, Record};
+use crate::candidates::candidate::Candidate;
+use crate::io::sanitize_text::{is_harmful, is_unseen};
+use crate::records::record::{Record, TuningRun};
 use crate::space::Value;
 
 fn made_of(text: &str, also: &str, longest: usize) -> bool {
@@ -48,8 +48,8 @@ fn odd_candidate(candidate: &Candidate) -> Option<String> {
     Some(format!("'{}={}' is no setting of an axis", shown(odd.0), shown(&odd.1.to_string())))
 }
 
-fn odd_edition(edition: &Edition) -> Option<String> {
-    let Edition { verdict, trials, skipped, last_heat, sizes, .. } = edition;
+fn odd_edition(edition: &TuningRun) -> Option<String> {
+    let TuningRun { verdict, trials, skipped, end_to_end_race, sizes, .. } = edition;
     if !made_of(&edition.origin, "_-", 64) {
         return Some(format!("'{}' is no store's id", shown(&edition.origin)));
     }
@@ -63,12 +63,12 @@ fn odd_edition(edition: &Edition) -> Option<String> {
         return Some(format!("'{}' is no variant's name", shown(&s.variant)));
     }
     let named = std::iter::once(&verdict.winner).chain(&verdict.runner_up).chain(&verdict.ties);
-    let heat = last_heat.iter().flat_map(|heat| [&heat.winner, &heat.other]);
+    let contest = end_to_end_race.iter().flat_map(|contest| [&contest.winner, &contest.other]);
     if sizes.iter().any(|size| size.problem.chars().any(is_harmful)) {
         return Some("a size that it knows is no problem".into());
     }
     let of_sizes = sizes.iter().flat_map(|s| std::iter::once(&s.winner).chain(s.behind.iter().map(|(c, _)| c)));
-    named.chain(heat).chain(of_sizes).chain(trials.iter().map(|t| &t.candidate)).find_map(odd_candidate)
+    named.chain(contest).chain(of_sizes).chain(trials.iter().map(|t| &t.candidate)).find_map(odd_candidate)
 }
 
 /// A fact of a fingerprint that is none.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use super::{Checked, Entry, Store, StoreError};
-use crate::fingerprint::{Fingerprint, soft_id};
+use crate::device::fingerprint::{Fingerprint, soft_id};
 
 /// Opens entries on several threads and gives each with its place in `entries`, in no order.
 pub fn for_each(store: &Store, entries: &[Entry], each: impl Fn(usize, Checked) + Sync) {
@@ -64,25 +64,25 @@ impl Verified {
 /// Checks every record and changes nothing.
 pub fn verify(store: &Store) -> Verified {
     let entries = store.entries();
-    let found = Mutex::new(Verified { set_aside: store.set_aside().len(), ..Verified::default() });
+    let result = Mutex::new(Verified { set_aside: store.set_aside().len(), ..Verified::default() });
     for_each(store, &entries, |n, checked| {
         let entry = entries[n].clone();
-        let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut result = result.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match checked {
-            Checked::Whole(_) => found.ok += 1,
-            Checked::Damaged(why) => found.damaged.push((entry, why)),
-            Checked::Newer(schema) => found.newer.push((entry, schema)),
-            Checked::Misplaced(why) => found.misplaced.push((entry, why)),
-            Checked::Unreadable(why) => found.unreadable.push((entry, why)),
+            Checked::Whole(_) => result.ok += 1,
+            Checked::Damaged(why) => result.damaged.push((entry, why)),
+            Checked::Newer(schema) => result.newer.push((entry, schema)),
+            Checked::Misplaced(why) => result.misplaced.push((entry, why)),
+            Checked::Unreadable(why) => result.unreadable.push((entry, why)),
             Checked::Gone => {}
         }
     });
-    let mut found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    found.damaged.sort();
-    found.newer.sort();
-    found.misplaced.sort();
-    found.unreadable.sort();
-    found
+    let mut result = result.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    result.damaged.sort();
+    result.newer.sort();
+    result.misplaced.sort();
+    result.unreadable.sort();
+    result
 }
 
 /// What to prune. Each rule set takes away what it names; with none set nothing goes.
@@ -102,7 +102,7 @@ pub struct Prune {
 
 /// What was pruned, or would be.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Pruned {
+pub struct RemovedRecords {
     /// Records and damaged files in a record's place.
     pub entries: Vec<Entry>,
     /// Bytes of these.
@@ -112,7 +112,7 @@ pub struct Pruned {
 }
 
 /// Removes what the rules name. A newer program's records stay.
-pub fn prune(store: &Store, rules: &Prune) -> Result<Pruned, StoreError> {
+pub fn prune(store: &Store, rules: &Prune) -> Result<RemovedRecords, StoreError> {
     let entries = store.entries();
     let mut going: HashSet<usize> = HashSet::new();
     if let Some(age) = rules.older_than {
@@ -150,7 +150,7 @@ pub fn prune(store: &Store, rules: &Prune) -> Result<Pruned, StoreError> {
     }
     let mut going: Vec<usize> = going.into_iter().collect();
     going.sort_unstable();
-    let mut pruned = Pruned::default();
+    let mut pruned = RemovedRecords::default();
     for n in going {
         if rules.dry_run || store.remove(&entries[n])? {
             pruned.bytes += entries[n].bytes;

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use super::backend::ReadResult;
 use super::files::{Files, ReadError};
 use super::lock::Flight;
 use super::names::{Kind, MAX_SMALL, Place};
 use super::sealed::{readable, seal, unseal};
-use super::shelf::Found;
 use super::whole::{Whole, fresh};
 use super::{StoreError, trust};
 
@@ -27,7 +27,7 @@ pub(super) const LOCKS: &str = "locks-v1";
 pub(super) const WRITE_WAIT: Duration = Duration::from_secs(30);
 
 /// A shelf in a directory of the user's own.
-pub struct DirectoryShelf {
+pub struct DirectoryBackend {
     pub(super) root: PathBuf,
     pub(super) id: String,
     pub(super) whole: Whole,
@@ -38,7 +38,7 @@ struct Identity {
     id: String,
 }
 
-impl DirectoryShelf {
+impl DirectoryBackend {
     /// Opens the shelf at `root`, creating it where there is none. Refuses a place somebody else could write to.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         Self::open_with(root, Files::default())
@@ -63,9 +63,9 @@ impl DirectoryShelf {
                 return Err(StoreError::Untrusted { path, why, remedy });
             }
         }
-        let mut shelf = DirectoryShelf { root, id: String::new(), whole };
-        shelf.id = shelf.identify();
-        Ok(shelf)
+        let mut backend = DirectoryBackend { root, id: String::new(), whole };
+        backend.id = backend.identify();
+        Ok(backend)
     }
 
     /// The directory.
@@ -159,12 +159,12 @@ impl DirectoryShelf {
     }
 
     /// What stands at a place.
-    pub(super) fn read(&self, at: &Place) -> Result<Found, StoreError> {
+    pub(super) fn read(&self, at: &Place) -> Result<ReadResult, StoreError> {
         let path = self.file(at);
         match self.whole.files.read(&path, at.kind().limit()) {
-            Ok(bytes) => Ok(Found::Bytes(bytes)),
-            Err(ReadError::Bad(why)) => Ok(Found::Unfit(why)),
-            Err(ReadError::Io(e)) if e.kind() == io::ErrorKind::NotFound => Ok(Found::Nothing),
+            Ok(bytes) => Ok(ReadResult::Bytes(bytes)),
+            Err(ReadError::Bad(why)) => Ok(ReadResult::Unfit(why)),
+            Err(ReadError::Io(e)) if e.kind() == io::ErrorKind::NotFound => Ok(ReadResult::Nothing),
             Err(ReadError::Io(e)) => Err(StoreError::io("reading", &path, e)),
         }
     }
@@ -197,7 +197,7 @@ pub(super) fn folder(kind: Kind) -> &'static str {
     }
 }
 
-impl std::fmt::Debug for DirectoryShelf {
+impl std::fmt::Debug for DirectoryBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "DirectoryShelf({})", self.root.display())
     }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::lock::Flight;
 use super::{Match, Merged, Missed, Store};
-use crate::fingerprint::Fingerprint;
-use crate::key::Key;
-use crate::record::Record;
+use crate::device::fingerprint::Fingerprint;
+use crate::model::key::Key;
+use crate::records::record::Record;
 
 /// How long a program that misses a key waits for the far side before it goes on without.
 pub const ASKING: Duration = Duration::from_millis(50);

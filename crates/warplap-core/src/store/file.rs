@@ -2,20 +2,20 @@
 
 use serde::Deserialize;
 
+use super::backend::ReadResult;
 use super::names::{Kind, Place};
 use super::sealed::{readable, seal, unseal};
-use super::shelf::Found;
 use super::sound::unsound;
 use super::{Checked, MAX_RECORD, StoreError};
-use crate::letters::shown;
-use crate::record::{Record, SCHEMA};
+use crate::io::sanitize_text::shown;
+use crate::records::record::{Record, SCHEMA};
 
 /// What was found at `place`, which should hold its record. `None`: there is none.
-pub(crate) fn judge(found: &Found, place: &Place) -> Option<Checked> {
-    let bytes = match found {
-        Found::Nothing => return None,
-        Found::Unfit(why) => return Some(Checked::Damaged(why.clone())),
-        Found::Bytes(bytes) => bytes,
+pub(crate) fn judge(result: &ReadResult, place: &Place) -> Option<Checked> {
+    let bytes = match result {
+        ReadResult::Nothing => return None,
+        ReadResult::Unfit(why) => return Some(Checked::Damaged(why.clone())),
+        ReadResult::Bytes(bytes) => bytes,
     };
     let body = match unseal(Kind::Record.word(), bytes) {
         Ok(body) => body,

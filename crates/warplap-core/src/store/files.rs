@@ -88,7 +88,7 @@ impl Files {
         // In two halves, so that a test can stop between them.
         let (first, second) = bytes.split_at(bytes.len() / 2);
         self.ask(Step::Write, path)?;
-        crate::given::allowed(bytes.len())?;
+        crate::io::user_files::allowed(bytes.len())?;
         if self.0.is_none() {
             return file.write_all(bytes);
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 
 use super::lease::named;
-use crate::letters::shown;
+use crate::io::sanitize_text::shown;
 
 /// A process that holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::backend::Listed;
 use super::directory::folder;
 use super::names::{Kind, Place, is_hash, is_op, is_slug};
-use super::shelf::Listed;
 use super::whole::TEMP_PREFIX;
 
 /// Every document of a kind, sorted by its place.

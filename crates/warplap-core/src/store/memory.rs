@@ -5,13 +5,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::StoreError;
+use super::backend::{Change, Listed, Mark, Next, ReadResult, StoreBackend};
 use super::lock::Flight;
 use super::names::{Kind, Place, shorten};
-use super::shelf::{Change, Found, Listed, Mark, Next, Shelf};
 use super::whole::fresh;
 
 /// A shelf that ends with its process.
-pub struct MemoryShelf {
+pub struct MemoryBackend {
     id: String,
     documents: Mutex<Documents>,
 }
@@ -30,10 +30,10 @@ struct Document {
     number: u64,
 }
 
-impl MemoryShelf {
+impl MemoryBackend {
     /// An empty shelf.
     pub fn new() -> Self {
-        MemoryShelf { id: format!("{:016x}", fresh()), documents: Mutex::default() }
+        MemoryBackend { id: format!("{:016x}", fresh()), documents: Mutex::default() }
     }
 
     fn documents(&self) -> MutexGuard<'_, Documents> {
@@ -41,13 +41,13 @@ impl MemoryShelf {
     }
 }
 
-impl Default for MemoryShelf {
+impl Default for MemoryBackend {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Shelf for MemoryShelf {
+impl StoreBackend for MemoryBackend {
     fn id(&self) -> &str {
         &self.id
     }
@@ -56,13 +56,13 @@ impl Shelf for MemoryShelf {
         "memory".into()
     }
 
-    fn get(&self, at: &Place) -> Result<Found, StoreError> {
-        Ok(self.documents().found(at))
+    fn get(&self, at: &Place) -> Result<ReadResult, StoreError> {
+        Ok(self.documents().document(at))
     }
 
     fn put(&self, at: &Place, _: Duration, next: &mut Next<'_>) -> Result<(), StoreError> {
         let mut documents = self.documents();
-        let Change { set_aside, put } = next(documents.found(at))?;
+        let Change { set_aside, put } = next(documents.document(at))?;
         if set_aside.is_some() {
             documents.by_place.remove(at);
         }
@@ -97,7 +97,7 @@ impl Shelf for MemoryShelf {
 }
 
 impl Documents {
-    fn found(&self, at: &Place) -> Found {
-        self.by_place.get(at).map_or(Found::Nothing, |document| Found::Bytes(document.bytes.clone()))
+    fn document(&self, at: &Place) -> ReadResult {
+        self.by_place.get(at).map_or(ReadResult::Nothing, |document| ReadResult::Bytes(document.bytes.clone()))
     }
 }

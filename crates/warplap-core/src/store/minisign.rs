@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD;
 use blake2::{Blake2b512, Digest};
 
 use super::signing::{PublicKey, SecretKey};
-use crate::letters::is_unseen;
+use crate::io::sanitize_text::is_unseen;
 
 const UNTRUSTED: &str = "untrusted comment: ";
 const TRUSTED: &str = "trusted comment: ";
@@ -45,20 +45,20 @@ impl Hashed {
 
 /// A signature beside a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Signature {
+pub struct MinisignSignature {
     id: [u8; 8],
     signature: [u8; 64],
     comment: String,
     global: [u8; 64],
 }
 
-impl Signature {
+impl MinisignSignature {
     /// Signs a file, and a comment of one line with it.
-    pub fn new(key: &SecretKey, file: &Hashed, comment: &str) -> Signature {
+    pub fn new(key: &SecretKey, file: &Hashed, comment: &str) -> MinisignSignature {
         let comment: String = comment.chars().map(|c| if is_unseen(c) { '?' } else { c }).take(MAX_COMMENT).collect();
         let signature = key.sign(&file.0);
         let global = key.sign(&[&signature[..], comment.as_bytes()].concat());
-        Signature { id: key.public().minisign_id(), signature, comment, global }
+        MinisignSignature { id: key.public().minisign_id(), signature, comment, global }
     }
 
     /// Whether a key made it for this file, comment included.
@@ -87,7 +87,7 @@ impl Signature {
     }
 
     /// Reads a file of signatures: one, or several behind each other.
-    pub fn parse_all(bytes: &[u8]) -> Result<Vec<Signature>, NoSignature> {
+    pub fn parse_all(bytes: &[u8]) -> Result<Vec<MinisignSignature>, NoSignature> {
         let no = |why: &str| NoSignature(why.into());
         if bytes.len() as u64 > MAX_SIGNATURES {
             return Err(no("it is too long"));
@@ -97,10 +97,10 @@ impl Signature {
         if lines.is_empty() || !lines.len().is_multiple_of(4) || lines.len() / 4 > MOST {
             return Err(no("expected four lines for each, and at most 16 of them"));
         }
-        lines.chunks(4).map(Signature::parse).collect()
+        lines.chunks(4).map(MinisignSignature::parse).collect()
     }
 
-    fn parse(lines: &[&str]) -> Result<Signature, NoSignature> {
+    fn parse(lines: &[&str]) -> Result<MinisignSignature, NoSignature> {
         let no = |why: &str| NoSignature(why.into());
         let [untrusted, signed, comment, global] = lines else { return Err(no("expected four lines")) };
         if !untrusted.starts_with(UNTRUSTED) {
@@ -119,11 +119,11 @@ impl Signature {
         let (id, signature) = rest.split_at(8);
         let parts = <[u8; 8]>::try_from(id).ok().zip(<[u8; 64]>::try_from(signature).ok());
         let (id, signature) = parts.filter(|_| form == HASHED).ok_or_else(|| no("it is of another kind"))?;
-        Ok(Signature { id, signature, comment: comment.to_string(), global })
+        Ok(MinisignSignature { id, signature, comment: comment.to_string(), global })
     }
 }
 
-impl std::fmt::Display for Signature {
+impl std::fmt::Display for MinisignSignature {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let signed = STANDARD.encode([HASHED, &self.id, &self.signature].concat());
         writeln!(f, "{UNTRUSTED}signature of a warplap bundle by key {}\n{signed}", self.id())?;
@@ -157,15 +157,15 @@ mod tests {
     fn a_signature_is_of_one_key_one_file_and_one_comment_and_reads_back() {
         let (one, other) = (SecretKey::generate().unwrap(), SecretKey::generate().unwrap());
         let file = Hashed::of(b"a file");
-        let made = Signature::new(&one, &file, "serial=1\nexpires=2");
+        let made = MinisignSignature::new(&one, &file, "serial=1\nexpires=2");
         assert_eq!(made.comment(), "serial=1?expires=2");
         assert!(made.is_of(&one.public(), &file) && !made.is_of(&other.public(), &file));
         assert!(!made.is_of(&one.public(), &Hashed::of(b"a filf")));
         let text = made.to_string();
-        assert_eq!(Signature::parse_all(text.as_bytes()).unwrap(), std::slice::from_ref(&made));
-        let both = format!("{text}{}", Signature::new(&other, &file, ""));
-        assert_eq!(Signature::parse_all(both.as_bytes()).unwrap().len(), 2);
-        let moved = Signature { comment: "serial=9".into(), ..made };
+        assert_eq!(MinisignSignature::parse_all(text.as_bytes()).unwrap(), std::slice::from_ref(&made));
+        let both = format!("{text}{}", MinisignSignature::new(&other, &file, ""));
+        assert_eq!(MinisignSignature::parse_all(both.as_bytes()).unwrap().len(), 2);
+        let moved = MinisignSignature { comment: "serial=9".into(), ..made };
         assert!(!moved.is_of(&one.public(), &file) && !moved.vouches(&one.public()));
     }
 
@@ -173,14 +173,15 @@ mod tests {
     fn no_flipped_bit_of_a_signature_file_is_taken_for_the_same() {
         let key = SecretKey::generate().unwrap();
         let file = Hashed::of(b"a file");
-        let text = Signature::new(&key, &file, "serial=1").to_string().into_bytes();
+        let text = MinisignSignature::new(&key, &file, "serial=1").to_string().into_bytes();
         // The first line says nothing that counts, but its beginning.
         let first = text.iter().position(|b| *b == b'\n').unwrap();
         for bit in (0..text.len() * 8).filter(|bit| bit / 8 > first || bit / 8 < UNTRUSTED.len()) {
             let mut bad = text.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             // The id inside is a word for messages alone.
-            let taken = Signature::parse_all(&bad).is_ok_and(|all| all.iter().any(|s| s.is_of(&key.public(), &file)));
+            let taken =
+                MinisignSignature::parse_all(&bad).is_ok_and(|all| all.iter().any(|s| s.is_of(&key.public(), &file)));
             let of_id = (first + 3..first + 16).contains(&(bit / 8));
             assert!(!taken || of_id, "bit {bit}");
         }

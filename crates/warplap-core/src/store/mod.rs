@@ -1,6 +1,6 @@
 //! The store: keys and editions come in, durable records go out. It does not know how records were made.
 //!
-//! One [`Store`] has the rules of keeping; under it is a [`Shelf`], which keeps documents: in a directory, in memory,
+//! One [`Store`] has the rules of keeping; under it is a [`StoreBackend`], which keeps documents: in a directory, in memory,
 //! or wherever another crate has one. [`Store::open`] takes a URL. A directory holds
 //!
 //! ```text
@@ -21,11 +21,12 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fingerprint::Fingerprint;
-use crate::key::Key;
-use crate::record::Record;
+use crate::device::fingerprint::Fingerprint;
+use crate::model::key::Key;
+use crate::records::record::Record;
 
 pub mod alphabet;
+mod backend;
 pub mod bundle;
 pub mod care;
 mod directory;
@@ -45,7 +46,6 @@ mod on_disk;
 mod open;
 mod rules;
 mod sealed;
-mod shelf;
 mod signing;
 mod small;
 mod sound;
@@ -55,16 +55,16 @@ pub mod trusted;
 mod url;
 mod whole;
 
-pub use directory::DirectoryShelf;
+pub use backend::{Change, Listed, Mark, Next, ReadResult, StoreBackend};
+pub use directory::DirectoryBackend;
 pub use far::{ASKING, BEFORE_A_RACE, Far, Right};
 pub use holder::Holder;
 pub(crate) use lease::{boot, started};
 pub use lock::Flight;
-pub use memory::MemoryShelf;
+pub use memory::MemoryBackend;
 pub use names::{Kind, Place};
 pub use open::{Opened, default_address, default_root, near_root, open_default, open_or_memory};
 pub use rules::Store;
-pub use shelf::{Change, Found, Listed, Mark, Next, Shelf};
 pub use signing::{KeyError, PublicKey, SecretKey};
 pub use trust::{check as is_private, distrust};
 pub use url::{Address, Opener, decoded, register};
@@ -217,8 +217,8 @@ pub enum StoreError {
     },
     /// A shelf of another crate said no.
     #[error("{title}: {why}")]
-    Shelf {
-        /// Where it is, [`Shelf::title`].
+    Backend {
+        /// Where it is, [`StoreBackend::title`].
         title: String,
         /// What it said.
         why: String,

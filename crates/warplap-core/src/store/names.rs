@@ -1,9 +1,9 @@
 //! Names: operations, devices, keys and notes come in, places go out. Nothing else becomes part of a path.
 
 use super::{MAX_RECORD, StoreError, slug_of};
-use crate::fingerprint::Fingerprint;
-use crate::key::Key;
-use crate::record::{Edition, Record, SCHEMA};
+use crate::device::fingerprint::Fingerprint;
+use crate::model::key::Key;
+use crate::records::record::{Record, SCHEMA, TuningRun};
 
 /// The longest key or problem text that is kept.
 pub(crate) const MAX_TEXT: usize = 1 << 20;
@@ -152,11 +152,11 @@ impl std::fmt::Display for Place {
 
 /// A name for a message, whatever was put in it.
 pub(crate) fn shorten(text: &str) -> String {
-    text.chars().take(40).map(|c| if crate::letters::is_unseen(c) { '?' } else { c }).collect()
+    text.chars().take(40).map(|c| if crate::io::sanitize_text::is_unseen(c) { '?' } else { c }).collect()
 }
 
 /// A new record of one edition.
-pub(crate) fn new_record(key: &Key, device: &Fingerprint, edition: Edition, problem: &str) -> Record {
+pub(crate) fn new_record(key: &Key, device: &Fingerprint, edition: TuningRun, problem: &str) -> Record {
     let mut record = Record {
         schema: SCHEMA,
         op: key.op.clone(),

@@ -4,12 +4,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::directory::{DirectoryShelf, LOCKS, WRITE_WAIT, folder};
+use super::backend::{Change, Listed, Mark, Next, ReadResult, StoreBackend};
+use super::directory::{DirectoryBackend, LOCKS, WRITE_WAIT, folder};
 use super::holder::Holder;
 use super::listing;
 use super::lock::Flight;
 use super::names::{Kind, Place, is_slug};
-use super::shelf::{Change, Found, Listed, Mark, Next, Shelf};
 use super::{SetAside, StoreError};
 
 /// Devices asked about a name that this one does not have.
@@ -20,7 +20,7 @@ const LEFT_BEHIND: Duration = Duration::from_secs(3600);
 /// batch's syncs. What is this much older than a mark is told again.
 const OVERLAP: Duration = Duration::from_secs(120);
 
-impl Shelf for DirectoryShelf {
+impl StoreBackend for DirectoryBackend {
     fn id(&self) -> &str {
         &self.id
     }
@@ -29,7 +29,7 @@ impl Shelf for DirectoryShelf {
         self.root.display().to_string()
     }
 
-    fn get(&self, at: &Place) -> Result<Found, StoreError> {
+    fn get(&self, at: &Place) -> Result<ReadResult, StoreError> {
         self.read(at)
     }
 
@@ -48,12 +48,12 @@ impl Shelf for DirectoryShelf {
         &self,
         places: &[Place],
         wait: Duration,
-        next: &mut dyn FnMut(usize, Found) -> Result<Change, StoreError>,
+        next: &mut dyn FnMut(usize, ReadResult) -> Result<Change, StoreError>,
     ) -> Vec<Result<(), StoreError>> {
         let (mut done, mut locks, mut at, mut files) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         // The places come in their order, so that two who put the same ones never wait for each other.
         for (n, place) in places.iter().enumerate() {
-            done.push(self.prepare(place, wait, &mut |found| next(n, found)).map(|(lock, bytes)| {
+            done.push(self.prepare(place, wait, &mut |result| next(n, result)).map(|(lock, bytes)| {
                 locks.push(lock);
                 if let Some(bytes) = bytes {
                     at.push(n);
@@ -163,7 +163,7 @@ impl Shelf for DirectoryShelf {
     }
 }
 
-impl DirectoryShelf {
+impl DirectoryBackend {
     /// The write lock of a place, and what is to be written there. What is damaged is out of the way by then.
     fn prepare(
         &self,

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::{Address, Store, StoreError};
-use crate::environment;
+use crate::io::environment;
 
 /// A store that works, and what there is to say about it.
 pub struct Opened {

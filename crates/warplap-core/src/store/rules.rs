@@ -6,20 +6,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::directory::DirectoryShelf;
+use super::backend::{Change, Listed, Mark, ReadResult, StoreBackend};
+use super::directory::DirectoryBackend;
 use super::far::Far;
 use super::file::{encode, judge};
 use super::files::Files;
 use super::holder::Holder;
 use super::lock::Flight;
-use super::memory::MemoryShelf;
+use super::memory::MemoryBackend;
 use super::names::{Kind, Place, new_record};
-use super::shelf::{Change, Found, Listed, Mark, Shelf};
 use super::stamp::join;
 use super::{Checked, Entry, Match, Merged, SetAside, StoreError};
-use crate::fingerprint::Fingerprint;
-use crate::key::Key;
-use crate::record::{Edition, Record};
+use crate::device::fingerprint::Fingerprint;
+use crate::model::key::Key;
+use crate::records::record::{Record, TuningRun};
 
 /// How long a writer waits for other writers of its key.
 pub(super) const WRITE_WAIT: Duration = Duration::from_secs(30);
@@ -30,10 +30,10 @@ const MAX_FOREIGN: usize = 64;
 
 /// Where records are kept. Lookups never fail: what cannot be read is a warning and a miss.
 ///
-/// One for every place: what differs from place to place is the [`Shelf`] under it. A clone is the same store.
+/// One for every place: what differs from place to place is the [`StoreBackend`] under it. A clone is the same store.
 #[derive(Clone)]
 pub struct Store {
-    pub(super) shelf: Arc<dyn Shelf>,
+    pub(super) backend: Arc<dyn StoreBackend>,
     pub(super) far: Option<Arc<dyn Far>>,
     // Only ever taken with `try_lock`: in a child made by fork it may be held by a thread that does not exist there.
     warned: Arc<Mutex<HashSet<String>>>,
@@ -41,13 +41,13 @@ pub struct Store {
 
 impl Store {
     /// The store on a shelf.
-    pub fn new(shelf: Arc<dyn Shelf>) -> Store {
-        Store { shelf, far: None, warned: Arc::default() }
+    pub fn new(backend: Arc<dyn StoreBackend>) -> Store {
+        Store { backend, far: None, warned: Arc::default() }
     }
 
     /// An empty store that ends with its process.
     pub fn memory() -> Store {
-        Store::new(Arc::new(MemoryShelf::new()))
+        Store::new(Arc::new(MemoryBackend::new()))
     }
 
     /// The store in a directory, which is made where there is none. Refuses a place somebody else could write to.
@@ -57,22 +57,22 @@ impl Store {
 
     /// The store in a directory on a file system with a test's hook in it.
     pub fn directory_on(root: &Path, files: Files) -> Result<Store, StoreError> {
-        Ok(Store::new(Arc::new(DirectoryShelf::open_with(root, files)?)))
+        Ok(Store::new(Arc::new(DirectoryBackend::open_with(root, files)?)))
     }
 
     /// What it stands on.
-    pub fn shelf(&self) -> &Arc<dyn Shelf> {
-        &self.shelf
+    pub fn backend(&self) -> &Arc<dyn StoreBackend> {
+        &self.backend
     }
 
     /// The id editions measured here carry as their origin: 16 hexadecimal digits, made with the store.
     pub fn id(&self) -> &str {
-        self.shelf.id()
+        self.backend.id()
     }
 
     /// Where it is, for people: the directory, or `memory`.
     pub fn place(&self) -> String {
-        self.shelf.title()
+        self.backend.title()
     }
 
     /// The best match for a key on a device.
@@ -93,10 +93,10 @@ impl Store {
     }
 
     /// Adds an edition to what is there, durably; the key counts as missed no more.
-    pub fn put(&self, key: &Key, device: &Fingerprint, edition: Edition, problem: &str) -> Result<(), StoreError> {
+    pub fn put(&self, key: &Key, device: &Fingerprint, edition: TuningRun, problem: &str) -> Result<(), StoreError> {
         let place = Place::of(key, &device.slug())?;
-        self.shelf.put(&place, WRITE_WAIT, &mut |found| {
-            let (there, set_aside) = self.there(&found, &place, Some(device))?;
+        self.backend.put(&place, WRITE_WAIT, &mut |result| {
+            let (there, set_aside) = self.there(&result, &place, Some(device))?;
             let record = match there {
                 Some(mut record) => {
                     record.put(edition.clone());
@@ -107,7 +107,7 @@ impl Store {
             };
             Ok(Change { set_aside, put: Some(encode(record)?.into_bytes()) })
         })?;
-        self.found(&place);
+        self.forget_miss(&place);
         if let Some(far) = &self.far {
             far.news();
         }
@@ -145,9 +145,9 @@ impl Store {
         }
         let at: Vec<Place> = firsts.iter().map(|(place, ..)| place.clone()).collect();
         let mut became = vec![Merged::Unchanged; firsts.len()];
-        let put = self.shelf.put_many(&at, WRITE_WAIT, &mut |n, found| {
+        let put = self.backend.put_many(&at, WRITE_WAIT, &mut |n, result| {
             let (place, _, record) = &firsts[n];
-            let (there, set_aside) = self.there(&found, place, None)?;
+            let (there, set_aside) = self.there(&result, place, None)?;
             let both = join(there.clone(), record.clone(), self.id());
             let (record, merged) = match there {
                 Some(there) if both == there => (both, Merged::Unchanged),
@@ -160,7 +160,7 @@ impl Store {
         });
         for (((place, n, _), put), merged) in firsts.iter().zip(put).zip(became) {
             if put.is_ok() && merged != Merged::Unchanged {
-                self.found(place);
+                self.forget_miss(place);
             }
             done[*n] = put.map(|()| merged);
         }
@@ -188,7 +188,7 @@ impl Store {
 
     /// Who tunes a key on a device now, as far as it is known.
     pub fn holder(&self, key: &Key, device: &Fingerprint) -> Option<Holder> {
-        self.shelf.holder(&Place::of(key, &device.slug()).ok()?)
+        self.backend.holder(&Place::of(key, &device.slug()).ok()?)
     }
 
     /// Every record by its place, sorted by device, operation and hash; none is opened.
@@ -199,7 +199,7 @@ impl Store {
     /// The records written since a mark (all with `None`), and the mark to ask with next time. One may be told twice,
     /// none is left out; what was removed is not told.
     pub fn since(&self, mark: Option<&Mark>) -> Result<(Vec<Entry>, Mark), StoreError> {
-        let (listed, mark) = self.shelf.since(Kind::Record, mark)?;
+        let (listed, mark) = self.backend.since(Kind::Record, mark)?;
         Ok((listed.into_iter().map(|listed| self.entry(listed)).collect(), mark))
     }
 
@@ -209,37 +209,37 @@ impl Store {
             Ok(place) => place,
             Err(e) => return Checked::Damaged(e.to_string()),
         };
-        match self.shelf.get(&place) {
-            Ok(found) => judge(&found, &place).unwrap_or(Checked::Gone),
+        match self.backend.get(&place) {
+            Ok(result) => judge(&result, &place).unwrap_or(Checked::Gone),
             Err(e) => Checked::Unreadable(e.to_string()),
         }
     }
 
     /// Removes a record; `false` when it was not there.
     pub fn remove(&self, entry: &Entry) -> Result<bool, StoreError> {
-        self.shelf.delete(&Place::filed(Kind::Record, &entry.device_slug, &entry.op, &entry.hash)?)
+        self.backend.delete(&Place::filed(Kind::Record, &entry.device_slug, &entry.op, &entry.hash)?)
     }
 
     /// Documents that were set aside.
     pub fn set_aside(&self) -> Vec<SetAside> {
-        self.shelf.set_aside()
+        self.backend.set_aside()
     }
 
     /// Removes what was set aside, and what killed writers left behind; how many. Younger than `age` stay.
     pub fn sweep(&self, age: Duration) -> usize {
-        self.shelf.sweep(age)
+        self.backend.sweep(age)
     }
 
     /// The record of a place for a reader. Damage is set aside.
     fn load(&self, place: &Place, device: Option<&Fingerprint>) -> Option<Record> {
-        let found = match self.shelf.get(place) {
-            Ok(found) => found,
+        let result = match self.backend.get(place) {
+            Ok(result) => result,
             Err(e) => {
                 self.warn_once(place.to_string(), &e.to_string());
                 return None;
             }
         };
-        match judge_for(&found, place, device)? {
+        match judge_for(&result, place, device)? {
             Checked::Whole(record) => Some(self.without_revoked(*record)),
             Checked::Damaged(_) | Checked::Misplaced(_) => self.load_damaged(place, device),
             Checked::Newer(schema) => {
@@ -257,8 +257,8 @@ impl Store {
     /// Looks again as a writer, so that a whole record put there meanwhile is not set aside in place of a damaged one.
     fn load_damaged(&self, place: &Place, device: Option<&Fingerprint>) -> Option<Record> {
         let mut record = None;
-        let looked = self.shelf.put(place, ASIDE_WAIT, &mut |found| {
-            let (there, set_aside) = self.there(&found, place, device)?;
+        let looked = self.backend.put(place, ASIDE_WAIT, &mut |result| {
+            let (there, set_aside) = self.there(&result, place, device)?;
             record = there;
             Ok(Change { set_aside, put: None })
         });
@@ -272,11 +272,11 @@ impl Store {
     /// The record of a place for a writer, or why what is there has to be set aside. A newer record is an error.
     fn there(
         &self,
-        found: &Found,
+        result: &ReadResult,
         place: &Place,
         device: Option<&Fingerprint>,
     ) -> Result<(Option<Record>, Option<String>), StoreError> {
-        match judge_for(found, place, device) {
+        match judge_for(result, place, device) {
             None | Some(Checked::Gone) => Ok((None, None)),
             Some(Checked::Whole(record)) => Ok((Some(*record), None)),
             Some(Checked::Newer(schema)) => Err(StoreError::NewerSchema { path: self.path(place), schema }),
@@ -289,8 +289,8 @@ impl Store {
 
     /// Whether a merge would bring nothing new.
     fn has(&self, place: &Place, record: &Record) -> bool {
-        let found = self.shelf.get(place).ok();
-        match found.and_then(|found| judge(&found, place)) {
+        let result = self.backend.get(place).ok();
+        match result.and_then(|result| judge(&result, place)) {
             Some(Checked::Whole(there)) => join(Some((*there).clone()), record.clone(), self.id()) == *there,
             _ => false,
         }
@@ -298,16 +298,16 @@ impl Store {
 
     /// Another device's record of the key: the one written last.
     fn foreign(&self, place: &Place) -> Match {
-        let mut others = self.shelf.elsewhere(place).unwrap_or_else(|e| {
+        let mut others = self.backend.elsewhere(place).unwrap_or_else(|e| {
             self.warn_once("elsewhere".into(), &e.to_string());
             Vec::new()
         });
         others.sort_by(|a, b| (b.modified, &b.place).cmp(&(a.modified, &a.place)));
-        let found = others.into_iter().take(MAX_FOREIGN).find_map(|Listed { place, .. }| {
+        let result = others.into_iter().take(MAX_FOREIGN).find_map(|Listed { place, .. }| {
             let record = self.load(&place, None).filter(|r| !r.editions.is_empty())?;
             Some((record, place.device().to_string()))
         });
-        found.map_or(Match::Miss, |(record, device)| Match::Foreign(Box::new(record), device))
+        result.map_or(Match::Miss, |(record, device)| Match::Foreign(Box::new(record), device))
     }
 
     /// The flight of a key; within this process only where the shelf cannot give one.
@@ -316,7 +316,7 @@ impl Store {
         let Ok(place) = Place::of(key, &device.slug()) else {
             return Flight::local(&key.text, until);
         };
-        let near = self.shelf.lease(&place, wait).unwrap_or_else(|e| {
+        let near = self.backend.lease(&place, wait).unwrap_or_else(|e| {
             self.warn_about(&place, &format!("other processes may tune the same keys: {e}"));
             Flight::local(&format!("{}/{place}", self.place()), until)
         })?;
@@ -325,7 +325,7 @@ impl Store {
 
     /// What a listing holds, sorted; nothing where it cannot be listed.
     pub(super) fn listed(&self, kind: Kind) -> Vec<Listed> {
-        let mut listed = match self.shelf.since(kind, None) {
+        let mut listed = match self.backend.since(kind, None) {
             Ok((listed, _)) => listed,
             Err(e) => {
                 self.warn_once(format!("every {}", kind.word()), &e.to_string());
@@ -343,7 +343,7 @@ impl Store {
             device_slug: place.device().to_string(),
             op: op.to_string(),
             hash: hash.to_string(),
-            path: self.shelf.path(&place).unwrap_or_default(),
+            path: self.backend.path(&place).unwrap_or_default(),
             bytes,
             modified,
         }
@@ -351,7 +351,7 @@ impl Store {
 
     /// A place for a message.
     pub(super) fn path(&self, place: &Place) -> PathBuf {
-        self.shelf.path(place).unwrap_or_else(|| format!("{}: {place}", self.place()).into())
+        self.backend.path(place).unwrap_or_else(|| format!("{}: {place}", self.place()).into())
     }
 
     pub(super) fn warn_about(&self, place: &Place, why: &str) {
@@ -367,8 +367,8 @@ impl Store {
 }
 
 /// A record whose device only looks like the one asked for (eight digits of a hash can be equal) is not in its place.
-fn judge_for(found: &Found, place: &Place, device: Option<&Fingerprint>) -> Option<Checked> {
-    Some(match (judge(found, place)?, device) {
+fn judge_for(result: &ReadResult, place: &Place, device: Option<&Fingerprint>) -> Option<Checked> {
+    Some(match (judge(result, place)?, device) {
         (Checked::Whole(record), Some(device)) if record.device != device.hard => {
             Checked::Misplaced("it belongs to another device".into())
         }

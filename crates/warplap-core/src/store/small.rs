@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::backend::{Change, ReadResult};
 use super::names::{Kind, Place};
 use super::rules::{Store, WRITE_WAIT};
 use super::sealed::{readable, seal, unseal};
-use super::shelf::{Change, Found};
 use super::{Missed, StoreError};
-use crate::fingerprint::Fingerprint;
-use crate::key::Key;
+use crate::device::fingerprint::Fingerprint;
+use crate::model::key::Key;
 
 #[derive(Serialize, Deserialize)]
 struct Note {
@@ -33,7 +33,7 @@ impl Store {
             let (op, key) = (key.op.clone(), key.text.clone());
             far.want(Missed { op, key, problem: problem.to_string(), device: device.hard.clone() });
         }
-        if let Err(e) = self.shelf.add(&place.miss(), &document) {
+        if let Err(e) = self.backend.add(&place.miss(), &document) {
             self.warn_once("misses".into(), &format!("missed keys cannot be remembered: {e}"));
         }
     }
@@ -41,7 +41,7 @@ impl Store {
     /// The keys remembered by [`Store::miss`], sorted by device, operation and key.
     pub fn misses(&self) -> Vec<Missed> {
         let read = |place: &Place| {
-            let Ok(Found::Bytes(bytes)) = self.shelf.get(place) else { return None };
+            let Ok(ReadResult::Bytes(bytes)) = self.backend.get(place) else { return None };
             let missed: Missed = serde_json::from_str(unseal(Kind::Miss.word(), &bytes).ok()?).ok()?;
             (Place::of(&missed.key(), &missed.device_slug()).ok()?.miss() == *place).then_some(missed)
         };
@@ -49,14 +49,14 @@ impl Store {
     }
 
     /// The key of a record's place counts as missed no more.
-    pub(super) fn found(&self, place: &Place) {
-        let _ = self.shelf.delete(&place.miss());
+    pub(super) fn forget_miss(&self, place: &Place) {
+        let _ = self.backend.delete(&place.miss());
     }
 
     /// A small document on a device.
     pub fn note(&self, device_slug: &str, name: &str) -> Option<Value> {
         let place = Place::note(device_slug, name).ok()?;
-        match self.shelf.get(&place).map_err(|e| e.to_string()).and_then(|found| read_note(&found, &place)) {
+        match self.backend.get(&place).map_err(|e| e.to_string()).and_then(|result| read_note(&result, &place)) {
             Ok(value) => value,
             Err(why) => {
                 self.warn_about(&place, &why);
@@ -69,8 +69,8 @@ impl Store {
     pub fn put_note(&self, device_slug: &str, name: &str, value: &Value) -> Result<(), StoreError> {
         let place = Place::note(device_slug, name)?;
         let bytes = write_note(&place, value.clone())?;
-        self.shelf.put(&place, WRITE_WAIT, &mut |found| {
-            Ok(Change { set_aside: read_note(&found, &place).err(), put: Some(bytes.clone()) })
+        self.backend.put(&place, WRITE_WAIT, &mut |result| {
+            Ok(Change { set_aside: read_note(&result, &place).err(), put: Some(bytes.clone()) })
         })
     }
 
@@ -82,7 +82,7 @@ impl Store {
 
     /// Removes a note; `false` when it was not there.
     pub fn remove_note(&self, device_slug: &str, name: &str) -> Result<bool, StoreError> {
-        self.shelf.delete(&Place::note(device_slug, name)?)
+        self.backend.delete(&Place::note(device_slug, name)?)
     }
 }
 
@@ -98,11 +98,11 @@ pub(super) fn write_note(place: &Place, value: Value) -> Result<Vec<u8>, StoreEr
 }
 
 /// A note's value, or what is wrong with what is there.
-pub(super) fn read_note(found: &Found, place: &Place) -> Result<Option<Value>, String> {
-    let bytes = match found {
-        Found::Nothing => return Ok(None),
-        Found::Unfit(why) => return Err(why.clone()),
-        Found::Bytes(bytes) => bytes,
+pub(super) fn read_note(result: &ReadResult, place: &Place) -> Result<Option<Value>, String> {
+    let bytes = match result {
+        ReadResult::Nothing => return Ok(None),
+        ReadResult::Unfit(why) => return Err(why.clone()),
+        ReadResult::Bytes(bytes) => bytes,
     };
     let note: Note = serde_json::from_str(unseal(Kind::Note.word(), bytes)?).map_err(|e| e.to_string())?;
     if note.device != place.device() || note.name != place.name() {

@@ -5,8 +5,8 @@ use super::alphabet::odd;
 use super::bundle::is_digest;
 use super::names::{MAX_TEXT, MAX_TIME};
 use crate::measure::Measurement;
-use crate::record::{Edition, Record, SCHEMA};
-use crate::roofline::IMPOSSIBLE_BELOW;
+use crate::model::roofline::IMPOSSIBLE_BELOW;
+use crate::records::record::{Record, SCHEMA, TuningRun};
 
 /// A hundred years in microseconds: nothing that was timed took as long.
 const LONGEST_US: f64 = 3.2e15;
@@ -23,8 +23,8 @@ pub(crate) fn unsound(record: &Record) -> Option<String> {
 }
 
 /// Why an edition does not hold together.
-fn incoherent(edition: &Edition) -> Option<String> {
-    let Edition { verdict, trials, work, .. } = edition;
+fn incoherent(edition: &TuningRun) -> Option<String> {
+    let TuningRun { verdict, trials, work, .. } = edition;
     if edition.tuned_at > MAX_TIME {
         return Some("it has an edition from no possible time".into());
     }
@@ -40,7 +40,7 @@ fn incoherent(edition: &Edition) -> Option<String> {
     if !is_time(verdict.median_us) || !verdict.ci_us.iter().all(|us| us.is_finite()) {
         return Some(format!("its winner's {:e} us is no time", verdict.median_us));
     }
-    let heat_us = edition.last_heat.as_ref().map_or(1.0, |heat| heat.call_us);
+    let heat_us = edition.end_to_end_race.as_ref().map_or(1.0, |contest| contest.call_us);
     if !edition.artifacts.iter().all(|digest| is_digest(digest)) {
         return Some("it has an artifact whose digest is none".into());
     }

@@ -3,8 +3,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::fingerprint::soft_id;
-use crate::record::{Edition, Record};
+use crate::device::fingerprint::soft_id;
+use crate::records::record::{Record, TuningRun};
 
 /// What is there with a record from elsewhere merged in.
 pub(crate) fn join(mut there: Option<Record>, other: Record, local: &str) -> Record {
@@ -12,7 +12,7 @@ pub(crate) fn join(mut there: Option<Record>, other: Record, local: &str) -> Rec
     let mut other = stamped(other, there.as_ref(), local, now());
     // What is known and signed once more stays what it is, with one more to vouch for it.
     for known in there.iter_mut().flat_map(|there| &mut there.editions) {
-        let same = |e: &&mut Edition| Edition { vouched: e.vouched.clone(), ..known.clone() } == **e;
+        let same = |e: &&mut TuningRun| TuningRun { vouched: e.vouched.clone(), ..known.clone() } == **e;
         if let Some(again) = other.editions.iter_mut().find(same) {
             known.vouched.append(&mut again.vouched);
             again.vouched = known.vouched.clone();
@@ -31,14 +31,15 @@ pub(crate) fn join(mut there: Option<Record>, other: Record, local: &str) -> Rec
 /// comes under the name of what returned; one from the future was made now.
 fn stamped(mut record: Record, there: Option<&Record>, local: &str, now: u64) -> Record {
     let here =
-        |e: &Edition| there.into_iter().flat_map(|t| &t.editions).filter(|t| same_soft(t, e)).collect::<Vec<_>>();
+        |e: &TuningRun| there.into_iter().flat_map(|t| &t.editions).filter(|t| same_soft(t, e)).collect::<Vec<_>>();
     record.editions.retain(|e| e.origin != local || !here(e).iter().any(|t| t.origin == local));
     for edition in record.editions.iter_mut().filter(|e| e.origin == local) {
         edition.origin = returned(local);
     }
     // Taken in a second time it is no newer than the first time.
-    let as_new = |t: &Edition, e: &Edition| Edition { tuned_at: e.tuned_at, vouched: e.vouched.clone(), ..t.clone() };
-    let known = |e: &Edition| here(e).iter().any(|t| as_new(t, e) == *e);
+    let as_new =
+        |t: &TuningRun, e: &TuningRun| TuningRun { tuned_at: e.tuned_at, vouched: e.vouched.clone(), ..t.clone() };
+    let known = |e: &TuningRun| here(e).iter().any(|t| as_new(t, e) == *e);
     record.editions.retain(|e| e.tuned_at <= now || !known(e));
     for edition in &mut record.editions {
         edition.tuned_at = edition.tuned_at.min(now);
@@ -47,7 +48,7 @@ fn stamped(mut record: Record, there: Option<&Record>, local: &str, now: u64) ->
     record
 }
 
-fn same_soft(one: &Edition, other: &Edition) -> bool {
+fn same_soft(one: &TuningRun, other: &TuningRun) -> bool {
     soft_id(&one.soft) == soft_id(&other.soft)
 }
 

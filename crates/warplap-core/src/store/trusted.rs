@@ -8,14 +8,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use super::backend::{Change, ReadResult};
 use super::bundle::Claims;
 use super::names::Place;
 use super::rules::WRITE_WAIT;
-use super::shelf::{Change, Found};
 use super::signing::PublicKey;
 use super::small::{read_note, write_note};
 use super::{Merged, Store, StoreError};
-use crate::record::{Edition, Record};
+use crate::records::record::{Record, TuningRun};
 
 /// Notes of the store itself stand under this name in place of a device's.
 const STORE: &str = "store";
@@ -24,7 +24,7 @@ const NAME: &str = "trusted";
 /// When a winner from elsewhere may run here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Policy {
+pub enum TrustPolicy {
     /// Once it has passed the gate here.
     #[default]
     Proved,
@@ -34,13 +34,13 @@ pub enum Policy {
     Any,
 }
 
-impl Policy {
+impl TrustPolicy {
     /// Its word.
     pub fn word(self) -> &'static str {
         match self {
-            Policy::Proved => "proved",
-            Policy::Signed => "signed",
-            Policy::Any => "any",
+            TrustPolicy::Proved => "proved",
+            TrustPolicy::Signed => "signed",
+            TrustPolicy::Any => "any",
         }
     }
 }
@@ -67,7 +67,7 @@ pub struct Trusted {
     pub threshold: Option<usize>,
     /// When a winner from elsewhere may run here.
     #[serde(default)]
-    pub policy: Policy,
+    pub policy: TrustPolicy,
     /// The highest serial that was taken, by the signer's origin and the bundle's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub serials: BTreeMap<String, BTreeMap<String, u64>>,
@@ -107,18 +107,18 @@ impl Trusted {
     }
 
     /// Whether an edition that was not measured here came under revoked keys alone.
-    fn disowns(&self, revoked: &BTreeSet<String>, edition: &Edition) -> bool {
+    fn disowns(&self, revoked: &BTreeSet<String>, edition: &TuningRun) -> bool {
         let signed = !edition.vouched.is_empty();
         revoked.contains(&edition.origin) || signed && edition.vouched.is_subset(revoked)
     }
 
     /// Whether a signature, or nothing at all, is enough for an edition's winner to run here.
-    fn is_enough(&self, edition: &Edition) -> bool {
+    fn is_enough(&self, edition: &TuningRun) -> bool {
         let signers = || self.trusted_keys().iter().filter(|key| edition.vouched.contains(&key.origin())).count();
         match self.policy {
-            Policy::Proved => false,
-            Policy::Signed => signers() >= self.needed(),
-            Policy::Any => true,
+            TrustPolicy::Proved => false,
+            TrustPolicy::Signed => signers() >= self.needed(),
+            TrustPolicy::Any => true,
         }
     }
 }
@@ -127,15 +127,15 @@ impl Store {
     /// Whom this store trusts; an error where that cannot be read.
     pub fn trusted(&self) -> Result<Trusted, StoreError> {
         let place = Place::note(STORE, NAME)?;
-        self.read_trusted(&place, &self.shelf.get(&place)?)
+        self.read_trusted(&place, &self.backend.get(&place)?)
     }
 
     /// Changes whom this store trusts, durably.
     pub fn trust(&self, change: impl Fn(&mut Trusted)) -> Result<Trusted, StoreError> {
         let place = Place::note(STORE, NAME)?;
         let mut became = Trusted::default();
-        self.shelf.put(&place, WRITE_WAIT, &mut |found| {
-            became = self.read_trusted(&place, &found)?;
+        self.backend.put(&place, WRITE_WAIT, &mut |result| {
+            became = self.read_trusted(&place, &result)?;
             change(&mut became);
             let note = serde_json::to_value(&became).map_err(|e| StoreError::Invalid(e.to_string()))?;
             Ok(Change::to(write_note(&place, note)?))
@@ -143,13 +143,13 @@ impl Store {
         Ok(became)
     }
 
-    fn read_trusted(&self, place: &Place, found: &Found) -> Result<Trusted, StoreError> {
+    fn read_trusted(&self, place: &Place, result: &ReadResult) -> Result<Trusted, StoreError> {
         let untrusted = |why: String| StoreError::Untrusted {
             path: self.path(place),
             why,
             remedy: "remove it, and say again whom the store trusts (warplap store trust add)".into(),
         };
-        let note = read_note(found, place).map_err(untrusted)?;
+        let note = read_note(result, place).map_err(untrusted)?;
         note.map_or(Ok(Trusted::default()), |note| serde_json::from_value(note).map_err(|e| untrusted(e.to_string())))
     }
 
@@ -167,14 +167,14 @@ impl Store {
     }
 
     /// Whether the store's user wants no proof of an edition that came from elsewhere.
-    pub fn needs_no_proof(&self, edition: &Edition) -> bool {
+    pub fn needs_no_proof(&self, edition: &TuningRun) -> bool {
         self.trusted().is_ok_and(|trusted| trusted.is_enough(edition))
     }
 
     /// A record without what came under keys that were revoked; without all that came from elsewhere where nobody can
     /// say whom the store trusts.
     pub(super) fn without_revoked(&self, mut record: Record) -> Record {
-        let elsewhere = |e: &Edition| e.origin != self.id();
+        let elsewhere = |e: &TuningRun| e.origin != self.id();
         if !record.editions.iter().any(elsewhere) {
             return record;
         }

@@ -6,7 +6,7 @@
 #[path = "../store_support/mod.rs"]
 mod store_support;
 
-mod shelf;
+mod backend;
 mod store;
 
 use std::path::PathBuf;
@@ -15,12 +15,12 @@ use std::sync::Arc;
 use store_support::book::Book;
 use store_support::{Faulty, temp};
 use warplap_core::store::files::{Files, Step};
-use warplap_core::store::{DirectoryShelf, MemoryShelf, Shelf};
+use warplap_core::store::{DirectoryBackend, MemoryBackend, StoreBackend};
 
 /// A shelf that can be opened again.
 enum Made {
     /// Ends with its process: opening it again is having it still.
-    Kept(Arc<dyn Shelf>),
+    Kept(Arc<dyn StoreBackend>),
     Directory {
         _folder: tempfile::TempDir,
         root: PathBuf,
@@ -36,17 +36,17 @@ impl Made {
             let folder = temp();
             Made::Directory { root: folder.path().join("store"), _folder: folder, lockless }
         };
-        let (memory, book) = (Arc::new(MemoryShelf::new()), Arc::new(Book::default()));
+        let (memory, book) = (Arc::new(MemoryBackend::new()), Arc::new(Book::default()));
         vec![Made::Kept(memory), Made::Kept(book), directory(false), directory(true)]
     }
 
-    fn open(&self) -> Arc<dyn Shelf> {
+    fn open(&self) -> Arc<dyn StoreBackend> {
         match self {
-            Made::Kept(shelf) => shelf.clone(),
+            Made::Kept(backend) => backend.clone(),
             Made::Directory { root, lockless, .. } => {
                 let without = || Files::with_hook(Arc::new(Faulty::each(Step::Lock, 95)));
                 let files = if *lockless { without() } else { Files::default() };
-                Arc::new(DirectoryShelf::open_with(root, files).unwrap())
+                Arc::new(DirectoryBackend::open_with(root, files).unwrap())
             }
         }
     }

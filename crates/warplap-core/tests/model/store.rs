@@ -8,7 +8,7 @@ use warplap_core::fingerprint::Fingerprint;
 use warplap_core::record::Record;
 use warplap_core::store::bundle::Bundle;
 use warplap_core::store::care::verify;
-use warplap_core::store::{Change, Checked, Entry, Found, Match, Merged, Place, Store};
+use warplap_core::store::{Change, Checked, Entry, Match, Merged, Place, ReadResult, Store};
 
 use super::Made;
 use super::store_support::{device, edition, key, record};
@@ -43,19 +43,19 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let at = || (0..KEYS, 0..DEVICES);
-    let told = || (at(), 1..4u64, 0..4i64);
+    let text = || (at(), 1..4u64, 0..4i64);
     let step = prop_oneof![
         2 => at().prop_map(Step::Lookup),
         1 => at().prop_map(Step::LookupUpdated),
-        4 => told().prop_map(|(at, when, n)| Step::Put(at, when, n)),
-        3 => (told(), any::<bool>()).prop_map(|((at, when, n), who)| Step::Merge(at, when, n, who)),
+        4 => text().prop_map(|(at, when, n)| Step::Put(at, when, n)),
+        3 => (text(), any::<bool>()).prop_map(|((at, when, n), who)| Step::Merge(at, when, n, who)),
         1 => at().prop_map(Step::Remove),
         1 => at().prop_map(Step::Damage),
         1 => at().prop_map(Step::Miss),
         1 => (0..DEVICES, proptest::option::of(any::<i64>())).prop_map(|(device, n)| Step::Note(device, n)),
         1 => Just(Step::List),
         1 => Just(Step::Export),
-        1 => told().prop_map(|(at, when, n)| Step::Import(at, when, n)),
+        1 => text().prop_map(|(at, when, n)| Step::Import(at, when, n)),
         1 => Just(Step::Reopen),
     ];
     proptest::collection::vec(step, 1..30)
@@ -123,9 +123,9 @@ impl Model {
             }
             Step::Remove(at) => {
                 let there = self.records.remove(at).is_some();
-                let found = entry(store, *at);
-                assert_eq!(found.is_some(), there);
-                found.into_iter().for_each(|entry| assert!(store.remove(&entry).unwrap()));
+                let result = entry(store, *at);
+                assert_eq!(result.is_some(), there);
+                result.into_iter().for_each(|entry| assert!(store.remove(&entry).unwrap()));
             }
             Step::Damage(at) => self.damage(*at, store),
             Step::Miss(at) => {
@@ -164,13 +164,13 @@ impl Model {
 
     fn look(&self, at: At, device: &Fingerprint, store: &Store) {
         let (word, expected) = self.answer(at, device);
-        let (found, record) = match store.lookup(&key(at.0), device) {
+        let (result, record) = match store.lookup(&key(at.0), device) {
             Match::Exact(record) => ("exact", Some(record)),
             Match::Near(record) => ("near", Some(record)),
             Match::Foreign(record, _) => ("foreign", Some(record)),
             Match::Miss => ("miss", None),
         };
-        assert_eq!((found, record.is_some()), (word, !expected.is_empty()), "{at:?}");
+        assert_eq!((result, record.is_some()), (word, !expected.is_empty()), "{at:?}");
         assert!(record.is_none_or(|record| expected.contains(&&*record)));
     }
 
@@ -180,13 +180,13 @@ impl Model {
             return;
         }
         let place = Place::of(&key(at.0), &device(at.1).slug()).unwrap();
-        let flip = |found| {
-            let Found::Bytes(mut bytes) = found else { panic!("{found:?}") };
+        let flip = |result| {
+            let ReadResult::Bytes(mut bytes) = result else { panic!("{result:?}") };
             let middle = bytes.len() / 2;
             bytes[middle] ^= 1;
             Ok(Change::to(bytes))
         };
-        store.shelf().put(&place, Duration::from_secs(10), &mut { flip }).unwrap();
+        store.backend().put(&place, Duration::from_secs(10), &mut { flip }).unwrap();
         assert_eq!(verify(store).damaged.len(), 1);
         assert_eq!(store.read(&key(at.0), &device(at.1).slug()), None);
         assert!(verify(store).is_clean());
@@ -235,8 +235,8 @@ proptest! {
             let store = Store::new(made.open());
             model.list(&store);
             for (at, record) in &model.records {
-                let found = store.read(&key(at.0), &device(at.1).slug()).unwrap();
-                assert_eq!(&found, record, "{at:?} in {}", store.place());
+                let result = store.read(&key(at.0), &device(at.1).slug()).unwrap();
+                assert_eq!(&result, record, "{at:?} in {}", store.place());
             }
         }
     }

@@ -8,6 +8,7 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::catalog::Catalog;
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
+use warplap_core::engine::Tuner;
 use warplap_core::op::{Answer, Op};
 use warplap_core::problem::{FieldReader, Fields, Problem, ProblemError};
 use warplap_core::progress::Silent;
@@ -16,7 +17,6 @@ use warplap_core::roofline::Work;
 use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::slot::Signature;
 use warplap_core::space::{Config, Space};
-use warplap_core::tuner::Tuner;
 use warplap_core::variant::{Fit, Kernel, Variant};
 
 use crate::fake::{Act, Fake, Row, Scale, ScaleProblem, problem, row};

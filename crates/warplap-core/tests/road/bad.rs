@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use warplap_core::catalog::Catalog;
+use warplap_core::engine::{How, Tuner};
 use warplap_core::error::Error;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_core::progress::Silent;
@@ -11,7 +12,6 @@ use warplap_core::rejection::Rejection;
 use warplap_core::settings::{Mode, Settings};
 use warplap_core::space::{Config, Value};
 use warplap_core::store::Store;
-use warplap_core::tuner::{How, Tuner};
 use warplap_core::variant::Fit;
 
 use crate::fake::{Act, Fake, Panics, Row, Scale, ScaleProblem, problem, row};

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use warplap_core::background;
+use warplap_core::engine::How;
 use warplap_core::settings::{Mode, Settings};
-use warplap_core::tuner::How;
 
 use crate::fake::{Fake, problem, row};
 use crate::support::{self, *};

@@ -1,11 +1,11 @@
 //! Sizes that share a key: what is raced for them, and what each of them runs.
 
 use warplap_core::bucket::Bucket;
+use warplap_core::engine::{AnyTuner, How, Tuned};
 use warplap_core::op::Op;
 use warplap_core::rejection::Rejection;
 use warplap_core::sandbox::Passed;
 use warplap_core::settings::{Mode, Settings};
-use warplap_core::tuner::{AnyTuner, How, Tuned};
 
 use crate::fake::{Fake, Scale, ScaleProblem, Worker, problem, row};
 use crate::support::{self, *};
@@ -70,9 +70,13 @@ fn settings_that_a_size_does_not_have_are_carried_over_where_all_others_are_far_
     let chosen = tuner.choose(&problem(40)).unwrap();
     assert_eq!((chosen.candidate.variant.as_str(), chosen.candidate.config.int("i")), ("tiles", Some(1)));
     assert!(launch(&tuner, &problem(40)).unwrap());
-    let told = |len: u64| AnyTuner::find(&tuner, &Scale::text(&problem(len))).unwrap().matched;
-    assert!(told(40).ends_with("the race was at n=64; at this size tiles[i=1] won a short race of 3"), "{}", told(40));
-    assert!(!told(64).contains("the race was at"), "{}", told(64));
+    let message = |len: u64| AnyTuner::find(&tuner, &Scale::text(&problem(len))).unwrap().matched;
+    assert!(
+        message(40).ends_with("the race was at n=64; at this size tiles[i=1] won a short race of 3"),
+        "{}",
+        message(40)
+    );
+    assert!(!message(64).contains("the race was at"), "{}", message(64));
     // One that was measured and is close goes first.
     let rows = [&rows[..], &[row("close", 1.1e-4)]].concat();
     let tuner = support::tuner(&rows, &memory(), changing());
@@ -89,12 +93,12 @@ fn by_halves() -> [crate::fake::Row; 3] {
 fn a_size_that_was_not_raced_races_a_few_and_the_library_among_them() {
     let (rows, store) = (by_halves(), memory());
     let tuner = tuner(&rows, &store, changing());
-    let told = |len: u64| AnyTuner::find(&tuner, &Scale::text(&problem(len))).unwrap().matched;
+    let message = |len: u64| AnyTuner::find(&tuner, &Scale::text(&problem(len))).unwrap().matched;
     let who = |tuner: &support::T, len: u64| tuner.choose(&problem(len)).unwrap().candidate.variant;
     assert_eq!(tune(&tuner, &problem(64)).edition.verdict.winner.variant, "tiles");
-    assert!(told(100).contains("the race was at n=64; this size was not measured yet"), "{}", told(100));
+    assert!(message(100).contains("the race was at n=64; this size was not measured yet"), "{}", message(100));
     assert_eq!(who(&tuner, 100), "library");
-    assert!(told(100).contains("at this size library[i=0] won a short race of 3"), "{}", told(100));
+    assert!(message(100).contains("at this size library[i=0] won a short race of 3"), "{}", message(100));
     let [_, laps, _] = tuner.device().counts();
     // What lies close to a size that was seen, and between two that agree, needs none.
     assert_eq!([99, 103, 65].map(|len| who(&tuner, len)), ["library", "library", "tiles"]);
@@ -103,7 +107,7 @@ fn a_size_that_was_not_raced_races_a_few_and_the_library_among_them() {
     let [_, laps, _] = tuner.device().counts();
     assert_eq!(who(&tuner, 57), "tiles");
     assert_eq!(tuner.device().counts()[1], laps);
-    assert!(told(57).contains("sizes around this one agree on tiles[i=0]"), "{}", told(57));
+    assert!(message(57).contains("sizes around this one agree on tiles[i=0]"), "{}", message(57));
     // Whoever only replays goes by what is there, and measures nothing.
     let replay = support::tuner(&rows, &store, Settings { mode: Mode::Replay, ..changing() });
     assert_eq!([100, 57, 64, 121, 34].map(|len| who(&replay, len)), ["library", "tiles", "tiles", "library", "tiles"]);

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use warplap_core::bucket::Bucket;
 use warplap_core::dtype::DType;
+use warplap_core::engine::{How, Tuned};
 use warplap_core::settings::{Budget, Mode, Settings};
 use warplap_core::store::Store;
 use warplap_core::store::files::Files;
-use warplap_core::tuner::{How, Tuned};
 use warplap_core::variant::Fit;
 
 use crate::fake::{Fake, Meter, Row, ScaleProblem, args, problem, row};

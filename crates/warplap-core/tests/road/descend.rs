@@ -196,11 +196,11 @@ impl Kernel<Fake> for Built {
         let mask = args[MASK].view().filter(|_| self.act != Act::IgnoresTheMask).map(|m| m.values);
         let rate = if self.p.rated && self.act != Act::IgnoresTheRate { args[RATE].scalar()?.real() } else { 1.0 };
         let written = [args[W].write()?, args[MOVED].write()?, args[DOWN].write()?];
-        let given = match self.act {
+        let arguments = match self.act {
             Act::ForgetsWhatItWasGiven => vec![0.0; span],
             _ => written[0].all[written[0].at.clone()][..span].to_vec(),
         };
-        let right = step(&g[..span], mask, rate, &given);
+        let right = step(&g[..span], mask, rate, &arguments);
         for (slot, (mut to, mut values)) in WRITTEN.into_iter().zip(written.into_iter().zip(right)) {
             match self.act {
                 Act::Leaves(left) if left == slot => values.clear(),

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use warplap_core::engine::{AnyTuner, How};
 use warplap_core::settings::{Budget, Settings};
-use warplap_core::tuner::{AnyTuner, How};
 use warplap_core::verdict::Grade;
 
 use crate::fake::{Fake, Row, problem, row};

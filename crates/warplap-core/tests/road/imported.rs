@@ -1,15 +1,15 @@
 //! A record from elsewhere is a proposal: its winner is proved here before it runs here, once, and a worker is asked
 //! where there is one.
 
+use warplap_core::engine::{AnyTuner, How};
 use warplap_core::op::Op;
 use warplap_core::record::Record;
 use warplap_core::rejection::Rejection;
 use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::settings::Mode;
 use warplap_core::store::bundle::Bundle;
-use warplap_core::store::trusted::Policy;
+use warplap_core::store::trusted::TrustPolicy;
 use warplap_core::store::{Merged, SecretKey, Store};
-use warplap_core::tuner::{AnyTuner, How};
 use warplap_core::variant::Fit;
 
 use crate::fake::{Act, Fake, Row, Scale, problem, row};
@@ -57,8 +57,8 @@ fn in_replay_nothing_is_proved_in_the_way_and_what_was_proved_before_answers() {
     assert_eq!((unproved[2].count.builds(), unproved[2].count.launches()), (0, 0));
     // At deployment.
     let record = store.read(&here.key(&problem(64)), &here.device_slug()).unwrap();
-    let found = here.prove(&record).unwrap();
-    assert!(found.passed.iter().any(|c| c.variant == "a") && found.failed.is_empty(), "{found:?}");
+    let result = here.prove(&record).unwrap();
+    assert!(result.passed.iter().any(|c| c.variant == "a") && result.failed.is_empty(), "{result:?}");
     assert_eq!(here.device().counts()[1], 0, "nothing is timed");
     let later = rows();
     let replay = tuner(&later, &store, mode(Mode::Replay));
@@ -87,21 +87,21 @@ fn a_wrong_winner_with_a_good_signature_stops_at_the_proof_and_a_right_one_needs
     let wrong = rows_where_a(Act::OffBy(1.0));
     let here = tuner(&wrong, &store, mode(Mode::Replay));
     let record = store.read(&here.key(&problem(64)), &here.device_slug()).unwrap();
-    let found = here.prove(&record).unwrap();
-    assert!(found.failed.iter().any(|(c, _)| c.variant == "a"), "{found:?}");
+    let result = here.prove(&record).unwrap();
+    assert!(result.failed.iter().any(|(c, _)| c.variant == "a"), "{result:?}");
     assert_eq!(here.choose(&problem(64)).unwrap().candidate.variant, "reference");
     for mode_ in MODES {
         let wrong = rows_where_a(Act::OffBy(1.0));
         assert!(launch(&tuner(&wrong, &store, mode(mode_)), &problem(64)).unwrap(), "{mode_}");
     }
     let store = signed();
-    store.trust(|t| t.policy = Policy::Signed).unwrap();
+    store.trust(|t| t.policy = TrustPolicy::Signed).unwrap();
     let right = rows();
     let chosen = tuner(&right, &store, mode(Mode::Replay)).choose(&problem(64)).unwrap();
     assert_eq!((chosen.candidate.variant.as_str(), right[2].count.launches()), ("a", 0));
     // Not where nobody signed, and not where the one who did is trusted no more.
     let unsigned = importing(elsewhere());
-    unsigned.trust(|t| t.policy = Policy::Signed).unwrap();
+    unsigned.trust(|t| t.policy = TrustPolicy::Signed).unwrap();
     store.trust(|t| t.keys.clear()).unwrap();
     for store in [unsigned, store] {
         let chosen = tuner(&rows(), &store, mode(Mode::Replay)).choose(&problem(64)).unwrap();

@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
 
 use warplap_core::candidate::{Candidate, SourceHash};
-use warplap_core::record::{Edition, Record};
+use warplap_core::engine::How;
+use warplap_core::record::{Record, TuningRun};
 use warplap_core::settings::Mode;
 use warplap_core::space::Config;
 use warplap_core::store::files::Files;
 use warplap_core::store::{Match, Merged, Store};
-use warplap_core::tuner::How;
 use warplap_core::variant::Fit;
 
 use crate::fake::{Fake, Row, problem, row};
@@ -101,7 +101,7 @@ fn nothing_is_built_from_a_poisoned_record() {
 
 #[test]
 fn poison_beside_the_winner_is_never_acted_upon() {
-    let poisons: Vec<fn(&mut Edition)> = vec![
+    let poisons: Vec<fn(&mut TuningRun)> = vec![
         |e| e.verdict.winner.source = SourceHash("zz".repeat(1000)),
         |e| e.verdict.median_us = -1e308,
         |e| e.verdict.runner_up = Some(e.verdict.winner.clone()),

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use warplap_core::arg::Arg;
 use warplap_core::bucket::Bucket;
 use warplap_core::candidate::{Outcome, SourceHash};
-use warplap_core::card::Card;
+use warplap_core::engine::{Tuned, TuningEngine};
+use warplap_core::erased::ErasedProblem;
 use warplap_core::key::Key;
 use warplap_core::measure::Policy;
 use warplap_core::progress::Silent;
@@ -17,7 +18,6 @@ use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::settings::Settings;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::store::Store;
-use warplap_core::tuner::{Road, Tuned};
 use warplap_core::variant::{Kernel, Proof};
 
 use crate::fake::{Fake, Meter};
@@ -40,7 +40,7 @@ impl Listed {
     }
 
     fn tune(&self, store: &Store, settings: Settings) -> Tuned {
-        Road::new(Arc::new(Fake::new()), store.clone(), settings).tune(self, &Silent).unwrap()
+        TuningEngine::new(Arc::new(Fake::new()), store.clone(), settings).tune(self, &Silent).unwrap()
     }
 
     fn proved(&self) -> Vec<i64> {
@@ -48,7 +48,7 @@ impl Listed {
     }
 }
 
-impl Card<Fake> for Listed {
+impl ErasedProblem<Fake> for Listed {
     fn op(&self) -> &str {
         "outside"
     }
@@ -56,12 +56,12 @@ impl Card<Fake> for Listed {
         "outside:anything [4x4] at all".into()
     }
     fn key(&self, _: &Bucket, policy: Policy) -> Key {
-        Key::new("outside", format!("{};bucket=exact,{policy}", Card::<Fake>::text(self)))
+        Key::new("outside", format!("{};bucket=exact,{policy}", ErasedProblem::<Fake>::text(self)))
     }
-    fn representative(&self, _: &Bucket) -> Box<dyn Card<Fake>> {
+    fn representative(&self, _: &Bucket) -> Box<dyn ErasedProblem<Fake>> {
         Box::new(self.clone())
     }
-    fn boxed(&self) -> Box<dyn Card<Fake>> {
+    fn boxed(&self) -> Box<dyn ErasedProblem<Fake>> {
         Box::new(self.clone())
     }
     fn count(&self) -> usize {

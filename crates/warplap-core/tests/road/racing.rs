@@ -4,9 +4,9 @@ use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use warplap_core::engine::How;
 use warplap_core::progress::{Event, Observer};
 use warplap_core::settings::{Budget, Settings, Stop};
-use warplap_core::tuner::How;
 use warplap_core::variant::Fit;
 use warplap_core::verdict::Grade;
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use warplap_core::arg::{Arg, Scalar};
+use warplap_core::arg::{Arg, ScalarArg};
 use warplap_core::catalog::Catalog;
 use warplap_core::dtype::DType;
+use warplap_core::engine::Tuner;
 use warplap_core::error::Error;
 use warplap_core::progress::Silent;
-use warplap_core::record::Edition;
+use warplap_core::record::TuningRun;
 use warplap_core::rejection::Rejection;
-use warplap_core::tuner::Tuner;
 
 use crate::descend::{Act, DOWN, Descend, DescendProblem, G, MASK, MOVED, RATE, W, WRITTEN, step, way};
 use crate::fake::{Fake, In, Meter, Out, Seer};
@@ -26,7 +26,7 @@ fn tuner(act: Act, on_the_device: bool) -> T {
     Tuner::new(Arc::new(Fake::new()), catalog, memory(), settings())
 }
 
-fn tuned(tuner: &T, p: &DescendProblem) -> Edition {
+fn tuned(tuner: &T, p: &DescendProblem) -> TuningRun {
     tuner.tune(p, &Silent).unwrap().edition
 }
 
@@ -55,7 +55,7 @@ impl Memory {
         [
             Arg::Read(In::new(DType::F16, &self.g)),
             Arg::optional(p.masked.then(|| In::new(DType::F32, &self.mask))),
-            if p.rated { Arg::Scalar(Scalar::Real(RATED)) } else { Arg::Absent },
+            if p.rated { Arg::Scalar(ScalarArg::Real(RATED)) } else { Arg::Absent },
             Arg::Write(Out::new(DType::F32, &mut self.w)),
             Arg::Write(Out::new(DType::F16, &mut self.moved)),
             Arg::Write(Out::new(DType::I32, &mut self.down)),
@@ -158,7 +158,7 @@ fn arguments_that_do_not_fit_are_refused_by_name_and_reach_no_kernel() {
         ("rate is a buffer", RATE, read()),
         ("w is lent for reading", W, read()),
         ("w holds 39 elements, expected at least 40", W, Arg::Write(Out::new(DType::F32, &mut short))),
-        ("moved is a number", MOVED, Arg::Scalar(Scalar::Int(1))),
+        ("moved is a number", MOVED, Arg::Scalar(ScalarArg::Int(1))),
         ("down holds f32, expected i32", DOWN, Arg::Write(Out::new(DType::F32, &mut other))),
     ];
     for (memory, (words, at, arg)) in memories.iter_mut().zip(cases) {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use warplap_core::bucket::Bucket;
 use warplap_core::dtype::DType;
+use warplap_core::engine::How;
 use warplap_core::key::Key;
 use warplap_core::measure::{CacheState, Clock, Policy, Queueing};
 use warplap_core::op::Op as _;
 use warplap_core::settings::Mode;
 use warplap_core::store::Match;
-use warplap_core::tuner::How;
 use warplap_core::variant::Fit;
 
 use crate::fake::{Fake, Row, Scale, ScaleProblem, problem, row};
@@ -76,10 +76,10 @@ fn changing_any_one_fact_of_the_key_misses() {
     tune(&tuner(&rows, &store, settings()), &p);
     let device = Fake::new();
     let print = warplap_core::device::Device::fingerprint(&device);
-    let found = |key: &Key| !matches!(store.lookup(key, print), Match::Miss);
+    let result = |key: &Key| !matches!(store.lookup(key, print), Match::Miss);
     let plain = settings();
     let key = |p: &ScaleProblem, bucket: &Bucket, policy| Scale::key(p, bucket, policy);
-    assert!(found(&key(&p, &plain.bucket, plain.policy)));
+    assert!(result(&key(&p, &plain.bucket, plain.policy)));
     let others = [
         ScaleProblem { n: 65, ..p.clone() },
         ScaleProblem { step: 2, ..p.clone() },
@@ -87,11 +87,11 @@ fn changing_any_one_fact_of_the_key_misses() {
         ScaleProblem { label: "x".into(), ..p.clone() },
     ];
     for other in others {
-        assert!(!found(&key(&other, &plain.bucket, plain.policy)), "{other:?}");
+        assert!(!result(&key(&other, &plain.bucket, plain.policy)), "{other:?}");
     }
     let own = Bucket::Own("mine".into(), Arc::new(|_, s| s));
     for bucket in [Bucket::PowerOfTwo, own] {
-        assert!(!found(&key(&p, &bucket, plain.policy)), "{bucket:?}");
+        assert!(!result(&key(&p, &bucket, plain.policy)), "{bucket:?}");
     }
     let policies = [
         Policy { queueing: Queueing::Graph, ..plain.policy },
@@ -99,7 +99,7 @@ fn changing_any_one_fact_of_the_key_misses() {
         Policy { clock: Clock::BackToBack, ..plain.policy },
     ];
     for policy in policies {
-        assert!(!found(&key(&p, &plain.bucket, policy)), "{policy}");
+        assert!(!result(&key(&p, &plain.bucket, policy)), "{policy}");
     }
     // Another chip is foreign, never this one's.
     let other = Fake::named("Fake 2", "1.0");

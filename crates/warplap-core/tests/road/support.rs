@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use warplap_core::bucket::Bucket;
 use warplap_core::candidate::{Outcome, Trial};
 use warplap_core::catalog::Catalog;
+use warplap_core::engine::{Tuned, Tuner};
 use warplap_core::error::Error;
 use warplap_core::progress::Silent;
-use warplap_core::record::Edition;
+use warplap_core::record::TuningRun;
 use warplap_core::settings::{Mode, Settings};
 use warplap_core::store::Store;
 use warplap_core::store::files::{Hook, Step};
-use warplap_core::tuner::{Tuned, Tuner};
 
 use crate::fake::{Fake, Meter, Row, Scale, ScaleProblem, Seer, args};
 
@@ -63,12 +63,12 @@ pub fn launch(tuner: &T, p: &ScaleProblem) -> Result<bool, Error> {
     Ok(x.iter().zip(&y).all(|(x, y)| *y == 2.0 * x + p.step as f64))
 }
 
-pub fn trial<'e>(edition: &'e Edition, id: &str) -> &'e Trial {
+pub fn trial<'e>(edition: &'e TuningRun, id: &str) -> &'e Trial {
     edition.trials.iter().find(|t| t.candidate.variant == id).unwrap_or_else(|| panic!("no trial of {id}: {edition:?}"))
 }
 
 /// One word for what became of a variant: `measured`, a rejection's word, or `nothing`.
-pub fn fate(edition: &Edition, id: &str) -> &'static str {
+pub fn fate(edition: &TuningRun, id: &str) -> &'static str {
     match edition.trials.iter().find(|t| t.candidate.variant == id).map(|t| &t.outcome) {
         None => "nothing",
         Some(Outcome::Measured(_)) => "measured",

@@ -2,9 +2,9 @@
 //! tunings of many heats, in worlds of noise whose truth is known.
 #![allow(clippy::print_stdout)]
 
-use warplap_core::record::Edition;
+use warplap_core::record::TuningRun;
 
-use crate::fake::{Fake, Mood, Row, WORLDS, World, problem, row};
+use crate::fake::{Fake, NoisyMachine, Row, WORLDS, World, problem, row};
 use crate::support::*;
 
 /// Sixty configs of which the best takes a millisecond: a fifth is within 10 % of it, one in sixteen within 1 %.
@@ -16,17 +16,17 @@ fn field(seed: u64) -> Row {
     row("many", 1.0).configs(&seconds)
 }
 
-fn tuned_in(world: World, row: &Row, seed: u64) -> Edition {
-    tuned_on(Fake::new().in_mood(Mood::new(world, seed)), row)
+fn tuned_in(world: World, row: &Row, seed: u64) -> TuningRun {
+    tuned_on(Fake::new().in_mood(NoisyMachine::new(world, seed)), row)
 }
 
-fn tuned_on(device: Fake, row: &Row) -> Edition {
+fn tuned_on(device: Fake, row: &Row) -> TuningRun {
     let tuner = on(device, &[crate::fake::row("reference", 9e-3), row.clone()], &memory(), settings());
     tune(&tuner, &problem(64)).edition
 }
 
 /// How much slower the winner truly is than the best.
-fn loss(edition: &Edition, row: &Row) -> f64 {
+fn loss(edition: &TuningRun, row: &Row) -> f64 {
     let at = edition.verdict.winner.config.int("i").map_or(0, |i| usize::try_from(i).unwrap());
     let best = row.seconds.iter().copied().fold(f64::INFINITY, f64::min);
     row.seconds[at] / best - 1.0
@@ -74,7 +74,7 @@ fn where_times_scatter_between_processes_a_confidence_is_right_of_the_next_proce
         let mut rng = fastrand::Rng::with_seed(1000 + seed);
         let mut normal = || (-2.0 * (1.0 - rng.f64()).ln()).sqrt() * (std::f64::consts::TAU * rng.f64()).cos();
         let here: Vec<f64> = truth.seconds.iter().map(|s| s * (SCATTER * normal()).exp()).collect();
-        let mut device = Fake::new().in_mood(Mood::new(WORLDS[0], seed));
+        let mut device = Fake::new().in_mood(NoisyMachine::new(WORLDS[0], seed));
         device.scatter = SCATTER;
         let verdict = tuned_on(device, &row("many", 1.0).configs(&here)).verdict;
         if verdict.confidence > 0.0 {
@@ -95,7 +95,7 @@ fn where_times_scatter_between_processes_a_confidence_is_right_of_the_next_proce
 #[test]
 fn while_others_take_of_the_machine_a_verdict_does_not_say_how_sure_it_is() {
     let tuned = |thieves: u64| {
-        let device = Fake::new().in_mood(Mood::new(WORLDS[0], 3));
+        let device = Fake::new().in_mood(NoisyMachine::new(WORLDS[0], 3));
         device.thieves.store(thieves, std::sync::atomic::Ordering::SeqCst);
         tuned_on(device, &field(3)).verdict
     };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
-use warplap_core::store::{Change, Flight, Found, Kind, Listed, Mark, Next, Place, Shelf, StoreError};
+use warplap_core::store::{Change, Flight, Kind, Listed, Mark, Next, Place, ReadResult, StoreBackend, StoreError};
 
 #[derive(Default)]
 pub struct Book {
@@ -40,7 +40,7 @@ impl Drop for Lease {
 impl Book {
     fn pages(&self) -> Result<MutexGuard<'_, HashMap<Place, Page>>, StoreError> {
         if self.down.load(Ordering::SeqCst) {
-            return Err(StoreError::Shelf { title: self.title(), why: "nobody answers".into() });
+            return Err(StoreError::Backend { title: self.title(), why: "nobody answers".into() });
         }
         Ok(self.pages.lock().unwrap())
     }
@@ -51,7 +51,7 @@ impl Book {
     }
 }
 
-impl Shelf for Book {
+impl StoreBackend for Book {
     fn id(&self) -> &str {
         "b00b00b00b00b00b"
     }
@@ -60,18 +60,18 @@ impl Shelf for Book {
         "book://here".into()
     }
 
-    fn get(&self, at: &Place) -> Result<Found, StoreError> {
-        Ok(self.pages()?.get(at).map_or(Found::Nothing, |page| Found::Bytes(page.bytes.clone())))
+    fn get(&self, at: &Place) -> Result<ReadResult, StoreError> {
+        Ok(self.pages()?.get(at).map_or(ReadResult::Nothing, |page| ReadResult::Bytes(page.bytes.clone())))
     }
 
     fn put(&self, at: &Place, wait: Duration, next: &mut Next<'_>) -> Result<(), StoreError> {
         let until = Instant::now() + wait;
         while Instant::now() < until {
-            let (found, before) = match self.pages()?.get(at) {
-                Some(page) => (Found::Bytes(page.bytes.clone()), Some(page.version)),
-                None => (Found::Nothing, None),
+            let (result, before) = match self.pages()?.get(at) {
+                Some(page) => (ReadResult::Bytes(page.bytes.clone()), Some(page.version)),
+                None => (ReadResult::Nothing, None),
             };
-            let Change { set_aside, put } = next(found)?;
+            let Change { set_aside, put } = next(result)?;
             let mut pages = self.pages()?;
             if pages.get(at).map(|page| page.version) != before {
                 self.again.fetch_add(1, Ordering::SeqCst);

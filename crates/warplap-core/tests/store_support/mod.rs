@@ -13,7 +13,7 @@ use warplap_core::candidate::{Candidate, Outcome, SourceHash, Trial};
 use warplap_core::fingerprint::Fingerprint;
 use warplap_core::key::Key;
 use warplap_core::measure::Measurement;
-use warplap_core::record::{Edition, Record, SCHEMA, Skipped};
+use warplap_core::record::{Record, SCHEMA, Skipped, TuningRun};
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Work;
 use warplap_core::space::Config;
@@ -46,7 +46,7 @@ pub fn key(n: u64) -> Key {
 }
 
 /// An edition whose winner carries `n`, so that a reader can tell it.
-pub fn edition(origin: &str, at: u64, n: i64) -> Edition {
+pub fn edition(origin: &str, at: u64, n: i64) -> TuningRun {
     let winner = Candidate {
         variant: "tiled".into(),
         config: Config::new().with("mc", n).with("pack", true).with("isa", "avx2"),
@@ -65,7 +65,7 @@ pub fn edition(origin: &str, at: u64, n: i64) -> Edition {
         resources: None,
     };
     let wrong = Rejection::WrongAnswer { error: f64::INFINITY, allowed: 1e-3, reason: "NaN at 3".into() };
-    Edition {
+    TuningRun {
         soft: BTreeMap::from([("driver".to_string(), "1.0".to_string())]),
         origin: origin.into(),
         tuned_at: at,
@@ -94,7 +94,7 @@ pub fn edition(origin: &str, at: u64, n: i64) -> Edition {
         work: Work { flops: 1e9, bytes: 1e6 },
         floor_us: Some(1.5),
         sizes: Vec::new(),
-        last_heat: None,
+        end_to_end_race: None,
         artifacts: Default::default(),
         vouched: Default::default(),
         seconds: 0.25,
@@ -107,7 +107,7 @@ pub fn winner(record: &Record) -> i64 {
 }
 
 /// A whole record of one edition.
-pub fn record(key: &Key, device: &Fingerprint, edition: Edition) -> Record {
+pub fn record(key: &Key, device: &Fingerprint, edition: TuningRun) -> Record {
     Record {
         schema: SCHEMA,
         op: key.op.clone(),

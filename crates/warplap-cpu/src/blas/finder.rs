@@ -14,7 +14,7 @@ use warplap_core::environment;
 use warplap_core::store::{self, StoreError};
 
 use super::library::in_python;
-use super::{Found, Maker, Seen};
+use super::{BlasLibraries, Maker, Seen};
 
 /// How files are called, and whose they are then. The best of a folder is the last by name: `libopenblasp`, with
 /// threads, stands behind `libopenblas`, which has none on some systems.
@@ -66,23 +66,23 @@ impl Places {
     }
 
     /// One library a maker.
-    pub fn look(&self) -> Found {
-        let mut found = Found::default();
+    pub fn look(&self) -> BlasLibraries {
+        let mut result = BlasLibraries::default();
         match &self.named {
-            Some(off) if off.eq_ignore_ascii_case("off") => found.passed_by.push("WARPLAP_BLAS=off".into()),
-            Some(named) => found.take(Path::new(named), maker(Path::new(named)).unwrap_or(Maker::Named)),
-            None => self.look_everywhere(&mut found),
+            Some(off) if off.eq_ignore_ascii_case("off") => result.passed_by.push("WARPLAP_BLAS=off".into()),
+            Some(named) => result.take(Path::new(named), maker(Path::new(named)).unwrap_or(Maker::Named)),
+            None => self.look_everywhere(&mut result),
         }
-        found
+        result
     }
 
-    fn look_everywhere(&self, found: &mut Found) {
+    fn look_everywhere(&self, result: &mut BlasLibraries) {
         for path in &self.loaded {
-            if let Some(maker) = maker(path).filter(|m| found.library(m.word()).is_none()) {
+            if let Some(maker) = maker(path).filter(|m| result.library(m.word()).is_none()) {
                 let seen = Seen::new(maker, path.clone(), fs::metadata(path).ok().as_ref());
                 match seen.open() {
-                    Ok(_) => found.libraries.push(seen),
-                    Err(why) => found.passed_by.push(why),
+                    Ok(_) => result.libraries.push(seen),
+                    Err(why) => result.passed_by.push(why),
                 }
             }
         }
@@ -90,20 +90,20 @@ impl Places {
         let brought = packages.iter().flat_map(|p| PACKAGES.map(|folder| p.join(folder)));
         let own = self.environments.iter().map(|e| e.join("lib"));
         for folder in own.chain(brought).chain(self.folders.iter().cloned()) {
-            found.take_from(&folder);
+            result.take_from(&folder);
         }
         if cfg!(target_os = "macos") {
-            found.libraries.push(Seen::new(Maker::Accelerate, ACCELERATE.into(), None));
+            result.libraries.push(Seen::new(Maker::Accelerate, ACCELERATE.into(), None));
         }
         let torch = packages.iter().flat_map(|p| files(&p.join("torch/lib"))).find(|f| is_torch(f));
-        if let Some(torch) = torch.filter(|_| found.library(Maker::Mkl.word()).is_none()) {
+        if let Some(torch) = torch.filter(|_| result.library(Maker::Mkl.word()).is_none()) {
             let why = "torch's is large: it is loaded only where WARPLAP_BLAS names it";
-            found.passed_by.push(format!("{}: {why}", torch.display()));
+            result.passed_by.push(format!("{}: {why}", torch.display()));
         }
     }
 }
 
-impl Found {
+impl BlasLibraries {
     /// Takes from a folder what is there of makers that have none yet.
     fn take_from(&mut self, folder: &Path) {
         let mut files = files(folder);
@@ -259,18 +259,18 @@ mod tests {
             fs::set_permissions(self.at(name), fs::Permissions::from_mode(mode)).unwrap();
         }
 
-        fn look(&self, folders: &[&str]) -> Found {
+        fn look(&self, folders: &[&str]) -> BlasLibraries {
             Places { folders: folders.iter().map(|f| self.at(f)).collect(), ..Places::default() }.look()
         }
     }
 
-    fn taken(found: &Found) -> Vec<(&str, &Path)> {
-        found.libraries().iter().map(|s| (s.maker().word(), s.path())).collect()
+    fn taken(result: &BlasLibraries) -> Vec<(&str, &Path)> {
+        result.libraries().iter().map(|s| (s.maker().word(), s.path())).collect()
     }
 
-    fn said(found: &Found) -> String {
-        assert!(found.libraries().is_empty(), "{found:?}");
-        found.none()
+    fn said(result: &BlasLibraries) -> String {
+        assert!(result.libraries().is_empty(), "{result:?}");
+        result.none()
     }
 
     #[test]
@@ -310,15 +310,15 @@ mod tests {
         let blis = fake.put("usr/libblis.so.4.0", ELF);
         symlink(&blis, fake.at("usr/libblis.so.4")).unwrap();
         let places = Places { environments: vec![fake.at("venv")], folders: vec![fake.at("usr")], ..Places::default() };
-        let found = places.look();
-        assert_eq!(taken(&found), [("mkl", &*mkl), ("openblas", &*numpy), ("blis", &*blis)]);
-        assert_eq!(found.library("openblas").unwrap().path(), numpy);
-        let before = found.identity();
+        let result = places.look();
+        assert_eq!(taken(&result), [("mkl", &*mkl), ("openblas", &*numpy), ("blis", &*blis)]);
+        assert_eq!(result.library("openblas").unwrap().path(), numpy);
+        let before = result.identity();
         fs::write(&numpy, b"\x7fELF of another version").unwrap();
         assert_ne!(places.look().identity(), before, "another file is another library");
         fs::remove_file(fake.at("venv/lib/libmkl_core.so.2")).unwrap();
-        let found = places.look();
-        assert!(found.library("mkl").is_none() && found.passed_by()[0].contains("libmkl_core.so.2 is not beside it"));
+        let result = places.look();
+        assert!(result.library("mkl").is_none() && result.passed_by()[0].contains("libmkl_core.so.2 is not beside it"));
     }
 
     #[test]
@@ -346,8 +346,8 @@ mod tests {
         assert!(said(&fake.look(&["link"])).contains("mode 0777"));
         // The next folder has a better one.
         let good = fake.put("good/libopenblas.so.0", ELF);
-        let found = fake.look(&["open", "text", "good"]);
-        assert_eq!((taken(&found), found.passed_by().len()), (vec![("openblas", &*good)], 2));
+        let result = fake.look(&["open", "text", "good"]);
+        assert_eq!((taken(&result), result.passed_by().len()), (vec![("openblas", &*good)], 2));
         let closed = fake.put("closed/libopenblas.so", ELF);
         fake.mode("closed/libopenblas.so", 0o000);
         // Root reads everything.
@@ -363,8 +363,8 @@ mod tests {
             assert!(said(&named(relative)).contains("expected the whole path"), "{relative}");
         }
         let relative = ["", ".", "lib"].map(PathBuf::from).to_vec();
-        let found = Places { folders: relative.clone(), environments: relative, ..Places::default() }.look();
-        assert_eq!((found.libraries().len(), found.passed_by().len()), (0, 0));
+        let result = Places { folders: relative.clone(), environments: relative, ..Places::default() }.look();
+        assert_eq!((result.libraries().len(), result.passed_by().len()), (0, 0));
     }
 
     #[test]

@@ -79,7 +79,7 @@ impl Blas {
         let (limit, version) = match maker {
             Maker::Mkl => mkl(&library, is_ours)?,
             Maker::OpenBlas => openblas(&library, spell)?,
-            Maker::Blis => (Limit::None, told(get(&library, "bli_info_get_version_str"))),
+            Maker::Blis => (Limit::None, c_text(get(&library, "bli_info_get_version_str"))),
             Maker::Accelerate | Maker::Named => (Limit::None, None),
         };
         let version = version.unwrap_or_else(|| maker.word().to_string());
@@ -166,11 +166,11 @@ fn openblas(library: &Library, spell: impl Fn(&str) -> String) -> Result<(Limit,
         _ => return Err("it was built for programs of one thread".into()),
     };
     let limit = limit.ok_or("it cannot be told how many threads to take")?;
-    Ok((limit, told(get(library, &spell("openblas_get_config")))))
+    Ok((limit, c_text(get(library, &spell("openblas_get_config")))))
 }
 
 /// What a function says that takes nothing and gives a text.
-fn told(ask: Option<unsafe extern "C" fn() -> *const c_char>) -> Option<String> {
+fn c_text(ask: Option<unsafe extern "C" fn() -> *const c_char>) -> Option<String> {
     // SAFETY: documented to give a text that stays.
     let text = ask.map(|ask| unsafe { ask() }).filter(|text| !text.is_null())?;
     // SAFETY: as above.

@@ -87,12 +87,12 @@ impl Seen {
 
 /// What a search has found.
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct BlasLibraries {
     libraries: Vec<Seen>,
     passed_by: Vec<String>,
 }
 
-impl Found {
+impl BlasLibraries {
     /// The libraries, one a maker, best first.
     pub fn libraries(&self) -> &[Seen] {
         &self.libraries
@@ -124,7 +124,7 @@ impl Found {
 }
 
 /// The libraries of this process, looked for once.
-pub fn found() -> &'static Found {
-    static FOUND: OnceLock<Found> = OnceLock::new();
+pub fn installed() -> &'static BlasLibraries {
+    static FOUND: OnceLock<BlasLibraries> = OnceLock::new();
     FOUND.get_or_init(|| Places::here().look())
 }

@@ -24,12 +24,12 @@ use openmp::OpenMp;
 pub struct Pool {
     threads: usize,
     /// A crew that is replaced is never freed: it was left behind by a fork, and its threads' locks with it.
-    crew: AtomicPtr<Crew>,
+    workers: AtomicPtr<ThreadTeam>,
 }
 
 /// The threads of one process.
 #[derive(Debug)]
-struct Crew {
+struct ThreadTeam {
     /// Forks there had been when it was made.
     born: u64,
     openmp: Option<OpenMp>,
@@ -44,15 +44,15 @@ impl Pool {
     pub fn new(threads: usize) -> Self {
         // Watched from here on: others may use the runtime, and fork, before this pool is first used.
         generation();
-        Pool { threads: threads.max(1), crew: AtomicPtr::default() }
+        Pool { threads: threads.max(1), workers: AtomicPtr::default() }
     }
 
     /// The threads of a pool that the program has already.
-    pub fn lent(pool: Arc<ThreadPool>) -> Self {
+    pub fn borrowed(pool: Arc<ThreadPool>) -> Self {
         let threads = pool.current_num_threads().max(1);
         let own = OnceLock::from(Some(pool));
-        let crew = Crew { born: generation(), openmp: None, runs_openmp: false, own };
-        Pool { threads, crew: AtomicPtr::new(Box::into_raw(Box::new(crew))) }
+        let workers = ThreadTeam { born: generation(), openmp: None, runs_openmp: false, own };
+        Pool { threads, workers: AtomicPtr::new(Box::into_raw(Box::new(workers))) }
     }
 
     /// Threads there are.
@@ -78,8 +78,8 @@ impl Pool {
                 task(i);
             }
         };
-        let crew = self.crew();
-        if let Some(openmp) = crew.team() {
+        let workers = self.team();
+        if let Some(openmp) = workers.team() {
             let came = AtomicUsize::new(0);
             openmp.run(&|| {
                 if came.fetch_add(1, Ordering::Relaxed) < threads {
@@ -88,9 +88,9 @@ impl Pool {
             });
             return;
         }
-        match crew.own(self.threads).filter(|_| crew.grants() > 1) {
+        match workers.own(self.threads).filter(|_| workers.grants() > 1) {
             Some(own) => own.in_place_scope(|scope| {
-                for _ in 1..threads.min(crew.grants()) {
+                for _ in 1..threads.min(workers.grants()) {
                     scope.spawn(|_| work());
                 }
                 work();
@@ -101,7 +101,7 @@ impl Pool {
 
     /// Runs a closure inside a pool of rayon's, for libraries that bring their own rayon loops.
     pub fn install<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
-        match self.crew().own(self.threads).filter(|_| self.threads > 1) {
+        match self.team().own(self.threads).filter(|_| self.threads > 1) {
             Some(own) => own.install(f),
             None => f(),
         }
@@ -110,7 +110,7 @@ impl Pool {
     /// Brings threads that are shared with others into the state that a parallel operation of theirs leaves them in:
     /// awake, and on a core each. Whether there are any.
     pub fn rouse(&self) -> bool {
-        let team = self.crew().team().filter(|_| self.threads > 1);
+        let team = self.team().team().filter(|_| self.threads > 1);
         if let Some(openmp) = team {
             openmp.run(&|| ());
         }
@@ -118,29 +118,29 @@ impl Pool {
     }
 
     #[inline]
-    fn crew(&self) -> &Crew {
-        let crew = self.crew.load(Ordering::Acquire);
+    fn team(&self) -> &ThreadTeam {
+        let workers = self.workers.load(Ordering::Acquire);
         // SAFETY: a crew that was put here lives as long as the pool.
-        match unsafe { crew.as_ref() } {
+        match unsafe { workers.as_ref() } {
             Some(there) if there.born == generation() => there,
-            _ => self.muster(crew),
+            _ => self.muster(workers),
         }
     }
 
     #[cold]
-    fn muster(&self, before: *mut Crew) -> &Crew {
+    fn muster(&self, before: *mut ThreadTeam) -> &ThreadTeam {
         let born = generation();
         let openmp = OpenMp::find();
         // In a child the runtime would wait for threads that the parent has kept.
         let runs_openmp = openmp.is_some() && born == 0;
-        let crew = Box::into_raw(Box::new(Crew { born, openmp, runs_openmp, own: OnceLock::new() }));
-        match self.crew.compare_exchange(before, crew, Ordering::AcqRel, Ordering::Acquire) {
+        let workers = Box::into_raw(Box::new(ThreadTeam { born, openmp, runs_openmp, own: OnceLock::new() }));
+        match self.workers.compare_exchange(before, workers, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: it is the pool's now, and lives as long.
-            Ok(_) => unsafe { &*crew },
+            Ok(_) => unsafe { &*workers },
             Err(first) => {
                 // SAFETY: another thread was first: nobody has seen this one, and that one lives as long as the pool.
                 unsafe {
-                    drop(Box::from_raw(crew));
+                    drop(Box::from_raw(workers));
                     &*first
                 }
             }
@@ -150,17 +150,17 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let crew = *self.crew.get_mut();
+        let workers = *self.workers.get_mut();
         // SAFETY: nobody borrows the pool any more, and the pointer came from a box.
         unsafe {
-            if crew.as_ref().is_some_and(|c| c.born == generation()) {
-                drop(Box::from_raw(crew));
+            if workers.as_ref().is_some_and(|c| c.born == generation()) {
+                drop(Box::from_raw(workers));
             }
         }
     }
 }
 
-impl Crew {
+impl ThreadTeam {
     fn team(&self) -> Option<&OpenMp> {
         self.openmp.as_ref().filter(|_| self.runs_openmp)
     }
@@ -201,8 +201,8 @@ mod tests {
 
     #[test]
     fn a_program_can_lend_its_own_threads() {
-        let lent = rayon::ThreadPoolBuilder::new().num_threads(3).thread_name(|i| format!("theirs-{i}")).build();
-        let pool = Pool::lent(Arc::new(lent.unwrap()));
+        let borrowed = rayon::ThreadPoolBuilder::new().num_threads(3).thread_name(|i| format!("theirs-{i}")).build();
+        let pool = Pool::borrowed(Arc::new(borrowed.unwrap()));
         assert_eq!(pool.threads(), 3);
         every_task_runs_once(&pool);
         let names = std::sync::Mutex::new(Vec::new());

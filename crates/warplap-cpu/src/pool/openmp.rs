@@ -85,16 +85,16 @@ impl OpenMp {
     /// size the program has chosen: a runtime lets threads go when it is asked for fewer, and has to make them again.
     pub(super) fn run(&self, work: &(dyn Fn() + Sync)) {
         let call = Call { work, panic: Mutex::new(None) };
-        let given = (&raw const call).cast_mut().cast::<c_void>();
+        let inputs = (&raw const call).cast_mut().cast::<c_void>();
         // SAFETY: both ways run the body on every thread of the team with the pointer as it is, and return when all
         // have ended: the call outlives them.
         unsafe {
             match self.start {
-                Start::Gomp(parallel) => parallel(body, given, 0, 0),
+                Start::Gomp(parallel) => parallel(body, inputs, 0, 0),
                 Start::Kmpc(fork) => {
                     let place = c";unknown;unknown;0;0;;".as_ptr();
                     let ident = Ident { reserved: 0, flags: KMP_IDENT_KMPC, reserved_too: [0; 2], place };
-                    fork(&ident, 1, micro, given);
+                    fork(&ident, 1, micro, inputs);
                 }
             }
         }
@@ -116,29 +116,29 @@ struct Call<'w> {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-extern "C" fn body(given: *mut c_void) {
+extern "C" fn body(inputs: *mut c_void) {
     // SAFETY: `run` gave the address of a call that lives until every thread has ended.
-    let call = unsafe { &*given.cast::<Call<'_>>() };
+    let call = unsafe { &*inputs.cast::<Call<'_>>() };
     if let Err(panic) = catch_unwind(AssertUnwindSafe(call.work)) {
         call.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
     }
 }
 
-extern "C" fn micro(_: *mut c_int, _: *mut c_int, given: *mut c_void) {
-    body(given);
+extern "C" fn micro(_: *mut c_int, _: *mut c_int, inputs: *mut c_void) {
+    body(inputs);
 }
 
 /// The runtimes that are loaded, torch's first.
 fn loaded() -> Vec<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let mut found: Vec<PathBuf> = Vec::new();
+    let mut result: Vec<PathBuf> = Vec::new();
     for path in maps.lines().filter_map(|line| line.find('/').map(|at| PathBuf::from(&line[at..]))) {
-        if is_runtime(&path) && !found.contains(&path) {
-            found.push(path);
+        if is_runtime(&path) && !result.contains(&path) {
+            result.push(path);
         }
     }
-    found.sort_by_key(|path| !path.to_string_lossy().contains("torch"));
-    found
+    result.sort_by_key(|path| !path.to_string_lossy().contains("torch"));
+    result
 }
 
 fn is_runtime(path: &std::path::Path) -> bool {

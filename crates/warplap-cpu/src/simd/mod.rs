@@ -137,13 +137,13 @@ impl Isa {
     /// All this machine has, worst first.
     pub fn available() -> Vec<Isa> {
         #[allow(unused_mut)]
-        let mut found = vec![Isa::Portable];
+        let mut result = vec![Isa::Portable];
         #[cfg(target_arch = "x86_64")]
         {
             let avx2 =
                 is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
             if avx2 {
-                found.push(Isa::Avx2);
+                result.push(Isa::Avx2);
             }
             if avx2
                 && is_x86_feature_detected!("avx512f")
@@ -151,10 +151,10 @@ impl Isa {
                 && is_x86_feature_detected!("avx512vl")
                 && is_x86_feature_detected!("avx512dq")
             {
-                found.push(Isa::Avx512);
+                result.push(Isa::Avx512);
             }
         }
-        found
+        result
     }
 
     /// The name used in configs and fingerprints.

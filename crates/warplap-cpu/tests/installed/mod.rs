@@ -32,8 +32,8 @@ fn installed() -> Result<[PathBuf; 2], String> {
     // Several tests, threads and processes ask at once: one installs, the others wait.
     let lock = File::create(room.join(".lock")).map_err(|e| said("the environment's lock", e))?;
     lock.lock().map_err(|e| said("the environment's lock", e))?;
-    if let Some(found) = both(&room) {
-        return Ok(found);
+    if let Some(result) = both(&room) {
+        return Ok(result);
     }
     run(Command::new("python3").args(["-m", "venv"]).arg(&room))?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr::null_mut;
 
-use super::library::{Dnn, Opaque};
+use super::library::{Dnn, DnnOpaque};
 use crate::error::CudaError;
 
 /// An attribute: its number, the number of its type, and the type as it lies in memory.
@@ -24,7 +24,7 @@ macro_rules! attributes {
 // The numbers are those of `cudnnBackendAttributeName_t` and `cudnnBackendAttributeType_t`. Descriptors (15) are set by
 // `refer` and read by `fill`.
 attributes! {
-    Opaque, 0: GRAPH_HANDLE = 800, PLAN_HANDLE = 400;
+    DnnOpaque, 0: GRAPH_HANDLE = 800, PLAN_HANDLE = 400;
     i32, 1: TENSOR_TYPE = 901, POINTWISE_TYPE = 1, MATMUL_TYPE = 1500, REDUCTION_TYPE = 1601;
     bool, 2: TENSOR_IS_INNER = 907, TENSOR_IS_VALUE = 908;
     i64, 3: TENSOR_ALIGN = 900, TENSOR_DIMS = 902, TENSOR_STRIDES = 903, TENSOR_ID = 906, POINTWISE_AXIS = 9,
@@ -60,7 +60,7 @@ const DESCRIPTOR: i32 = 15;
 /// One descriptor of the library.
 pub(super) struct Descriptor {
     dnn: &'static Dnn,
-    at: Opaque,
+    at: DnnOpaque,
 }
 
 // SAFETY: a descriptor belongs to no thread; whoever has one calls the library from one thread at a time, since all
@@ -87,7 +87,7 @@ impl Descriptor {
         name: i32,
         others: impl IntoIterator<Item = &'d Descriptor>,
     ) -> Result<Self, CudaError> {
-        let others: Vec<Opaque> = others.into_iter().map(|other| other.at).collect();
+        let others: Vec<DnnOpaque> = others.into_iter().map(|other| other.at).collect();
         self.put(name, DESCRIPTOR, &others)?;
         Ok(self)
     }
@@ -113,7 +113,7 @@ impl Descriptor {
 
     /// Descriptors that the library fills with the values of an attribute; gives those that it has values for.
     pub(super) fn fill(&self, name: i32, mut into: Vec<Descriptor>) -> Result<Vec<Descriptor>, CudaError> {
-        let mut places: Vec<Opaque> = into.iter().map(|other| other.at).collect();
+        let mut places: Vec<DnnOpaque> = into.iter().map(|other| other.at).collect();
         let count = self.get(name, DESCRIPTOR, &mut places)?;
         into.truncate(count);
         Ok(into)
@@ -133,7 +133,7 @@ impl Descriptor {
     /// # Safety
     /// The handle is alive and nobody else's meanwhile, and the pack names memory that holds what the plan's graph says
     /// until its work has ended.
-    pub(super) unsafe fn execute(&self, handle: Opaque, pack: &Descriptor) -> Result<(), CudaError> {
+    pub(super) unsafe fn execute(&self, handle: DnnOpaque, pack: &Descriptor) -> Result<(), CudaError> {
         // SAFETY: the caller's word; both descriptors are alive.
         let status = unsafe { (self.dnn.execute)(handle, self.at, pack.at) };
         self.dnn.checked(status, "cudnnBackendExecute")

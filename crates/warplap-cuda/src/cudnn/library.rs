@@ -21,7 +21,7 @@ const CUDNN: Wanted = Wanted {
 /// The major version whose numbers these rooms know.
 const MAJOR: usize = 9;
 
-pub(super) type Opaque = *mut c_void;
+pub(super) type DnnOpaque = *mut c_void;
 
 macro_rules! table {
     ($($name:ident = $symbol:literal ($($ty:ty),*);)*) => {
@@ -41,14 +41,14 @@ macro_rules! table {
                     let missing = |e: libloading::Error| e.to_string();
                     let version: unsafe extern "C" fn() -> usize =
                         *library.get(b"cudnnGetVersion\0").map_err(missing)?;
-                    let found = version();
-                    if major(found) != MAJOR {
-                        return Err(format!("it is version {found}: expected one of cuDNN {MAJOR}"));
+                    let result = version();
+                    if major(result) != MAJOR {
+                        return Err(format!("it is version {result}: expected one of cuDNN {MAJOR}"));
                     }
                     let runtime: unsafe extern "C" fn() -> usize =
                         *library.get(b"cudnnGetCudartVersion\0").map_err(missing)?;
                     Ok(Dnn {
-                        version: found,
+                        version: result,
                         runtime: runtime(),
                         last_error: library.get(b"cudnnGetLastErrorString\0").ok().map(|f| *f),
                         $($name: *library.get(concat!($symbol, "\0").as_bytes()).map_err(missing)?,)*
@@ -61,15 +61,15 @@ macro_rules! table {
 }
 
 table! {
-    create = "cudnnCreate" (*mut Opaque);
-    destroy = "cudnnDestroy" (Opaque);
-    set_stream = "cudnnSetStream" (Opaque, usize);
-    make = "cudnnBackendCreateDescriptor" (i32, *mut Opaque);
-    unmake = "cudnnBackendDestroyDescriptor" (Opaque);
-    finalize = "cudnnBackendFinalize" (Opaque);
-    set = "cudnnBackendSetAttribute" (Opaque, i32, i32, i64, *const c_void);
-    get_attribute = "cudnnBackendGetAttribute" (Opaque, i32, i32, i64, *mut i64, *mut c_void);
-    execute = "cudnnBackendExecute" (Opaque, Opaque, Opaque);
+    create = "cudnnCreate" (*mut DnnOpaque);
+    destroy = "cudnnDestroy" (DnnOpaque);
+    set_stream = "cudnnSetStream" (DnnOpaque, usize);
+    make = "cudnnBackendCreateDescriptor" (i32, *mut DnnOpaque);
+    unmake = "cudnnBackendDestroyDescriptor" (DnnOpaque);
+    finalize = "cudnnBackendFinalize" (DnnOpaque);
+    set = "cudnnBackendSetAttribute" (DnnOpaque, i32, i32, i64, *const c_void);
+    get_attribute = "cudnnBackendGetAttribute" (DnnOpaque, i32, i32, i64, *mut i64, *mut c_void);
+    execute = "cudnnBackendExecute" (DnnOpaque, DnnOpaque, DnnOpaque);
 }
 
 /// The major of a version as the library says it: 91900 is 9.19.
@@ -103,12 +103,12 @@ impl Dnn {
     /// environment, the toolkit, the loader.
     pub fn get() -> Result<&'static Dnn, CudaError> {
         static DNN: OnceLock<Result<Dnn, CudaError>> = OnceLock::new();
-        let found = || {
+        let result = || {
             let named = environment::var(CUDNN.variable).is_some();
             let open = if named { None } else { opened().and_then(|library| Self::of(library).ok()) };
             open.map_or_else(|| CUDNN.first(Self::open), Ok)
         };
-        let made = || found().map_err(|said| CudaError::NoLibrary(format!("cuDNN: {said}")));
+        let made = || result().map_err(|said| CudaError::NoLibrary(format!("cuDNN: {said}")));
         DNN.get_or_init(made).as_ref().map_err(Clone::clone)
     }
 
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn where_the_library_is_found_it_has_every_function_and_a_version_that_is_known() {
         match Dnn::get() {
-            Ok(found) => assert_eq!(major(found.version()), MAJOR, "{found:?}"),
+            Ok(result) => assert_eq!(major(result.version()), MAJOR, "{result:?}"),
             Err(why) => assert!(why.to_string().contains("WARPLAP_CUDNN"), "{why}"),
         }
     }

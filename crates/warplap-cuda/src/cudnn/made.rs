@@ -4,7 +4,7 @@ use warplap_core::dtype::DType;
 
 use super::descriptor::*;
 use super::graph::{DnnGraph, DnnNode, DnnPlace, DnnTensor, DnnTensorSpec, code};
-use super::library::{Dnn, Opaque};
+use super::library::{Dnn, DnnOpaque};
 use crate::error::CudaError;
 
 // Attributes that are descriptors, numbers of `cudnnBackendAttributeName_t`.
@@ -39,7 +39,7 @@ pub(super) struct Made {
 /// Where a plan is to run.
 pub(super) enum Target {
     /// Where this handle is.
-    Handle(Opaque),
+    Handle(DnnOpaque),
     /// On a chip that is only described: for tests without a GPU.
     Chip(Descriptor),
 }
@@ -88,7 +88,7 @@ impl Made {
     }
 
     /// A plan from its text.
-    pub(super) fn from_text(dnn: &'static Dnn, text: &[u8], handle: Opaque) -> Result<Made, CudaError> {
+    pub(super) fn from_text(dnn: &'static Dnn, text: &[u8], handle: DnnOpaque) -> Result<Made, CudaError> {
         let plan = Descriptor::new(dnn, Kind::Plan)?.with(&PLAN_TEXT, text)?.with(&PLAN_HANDLE, &[handle])?;
         Ok(Made { plan: plan.finalized()?, _parts: Vec::new() })
     }

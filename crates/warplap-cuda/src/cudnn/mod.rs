@@ -9,5 +9,5 @@ mod plan;
 
 pub use graph::{DnnGraph, DnnMode, DnnNode, DnnPlace, DnnReduction, DnnTensor, DnnTensorSpec};
 pub use library::Dnn;
-pub(crate) use plan::Desk;
+pub(crate) use plan::DnnHandles;
 pub use plan::DnnPlan;

@@ -11,7 +11,7 @@ use warplap_worker::artifact::digest;
 
 use super::descriptor::*;
 use super::graph::{DnnGraph, DnnPlace};
-use super::library::{Dnn, Opaque};
+use super::library::{Dnn, DnnOpaque};
 use super::made::{Made, Target};
 use crate::device::Cuda;
 use crate::driver::{Context, Relaxed, Stream};
@@ -24,21 +24,21 @@ const MOST: usize = 8;
 const KEPT: usize = 64;
 
 /// The library's handles in one context.
-pub(crate) struct Desk {
+pub(crate) struct DnnHandles {
     dnn: &'static Dnn,
     context: Arc<Context>,
     // The stream is a property of the handle: one launch at a time says which.
-    launching: Mutex<Handle>,
+    launching: Mutex<DnnHandle>,
     // Another one, so that nobody who launches waits for a compiler.
-    building: Mutex<Handle>,
+    building: Mutex<DnnHandle>,
 }
 
-struct Handle(Opaque);
+struct DnnHandle(DnnOpaque);
 
 // SAFETY: the handle is used under its lock alone.
-unsafe impl Send for Handle {}
+unsafe impl Send for DnnHandle {}
 
-impl Desk {
+impl DnnHandles {
     pub(crate) fn open(context: &Arc<Context>) -> Result<Self, CudaError> {
         let dnn = Dnn::get()?;
         // Makes the context current: handles belong to it.
@@ -47,21 +47,21 @@ impl Desk {
         let handle = || {
             let mut at = null_mut();
             // SAFETY: the pointer is to a local; what is made is destroyed in `drop`.
-            dnn.checked(unsafe { (dnn.create)(&mut at) }, "cudnnCreate").map(|()| Mutex::new(Handle(at)))
+            dnn.checked(unsafe { (dnn.create)(&mut at) }, "cudnnCreate").map(|()| Mutex::new(DnnHandle(at)))
         };
         let (launching, context) = (handle()?, context.clone());
         // Where the second cannot be made, the first goes with this object.
-        let mut desk = Desk { dnn, context, launching, building: Mutex::new(Handle(null_mut())) };
-        desk.building = handle()?;
-        Ok(desk)
+        let mut handles = DnnHandles { dnn, context, launching, building: Mutex::new(DnnHandle(null_mut())) };
+        handles.building = handle()?;
+        Ok(handles)
     }
 }
 
-impl Drop for Desk {
+impl Drop for DnnHandles {
     fn drop(&mut self) {
         let _ = self.context.api();
         for handle in [&mut self.launching, &mut self.building] {
-            let Handle(at) = handle.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let DnnHandle(at) = handle.get_mut().unwrap_or_else(PoisonError::into_inner);
             if !at.is_null() {
                 // SAFETY: made in `open`; every plan holds the desk, so none is left.
                 unsafe { (self.dnn.destroy)(*at) };
@@ -78,7 +78,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct DnnPlan {
     // Fields drop in order: descriptors go before the handles. They are for one thread at a time.
     state: Mutex<State>,
-    desk: Arc<Desk>,
+    handles: Arc<DnnHandles>,
     // Whether a launch was captured: a graph that nobody here knows of may run what the plan has loaded for ever.
     captured: AtomicBool,
     ids: Vec<i64>,
@@ -109,28 +109,28 @@ impl DnnPlan {
         ids.extend(places(|p| matches!(p, DnnPlace::Value(_))));
         let value = |place: DnnPlace| if let DnnPlace::Value(bits) = place { Some(bits) } else { None };
         let values = graph.tensors().iter().filter_map(|t| value(t.place)).collect();
-        let desk = cuda.dnn()?;
-        let Some(made) = Self::made(graph, choice, cuda, &desk)? else { return Ok(None) };
+        let handles = cuda.dnn()?;
+        let Some(made) = Self::made(graph, choice, cuda, &handles)? else { return Ok(None) };
         let workspace = made.workspace()?;
         let state = Mutex::new(State { packs: Vec::new(), next: 0, made: ManuallyDrop::new(made) });
-        Ok(Some(DnnPlan { state, desk, captured: AtomicBool::new(false), ids, values, memories, workspace }))
+        Ok(Some(DnnPlan { state, handles, captured: AtomicBool::new(false), ids, values, memories, workspace }))
     }
 
-    fn made(graph: &DnnGraph, choice: usize, cuda: &Cuda, desk: &Desk) -> Result<Option<Made>, CudaError> {
-        desk.context.api()?;
+    fn made(graph: &DnnGraph, choice: usize, cuda: &Cuda, handles: &DnnHandles) -> Result<Option<Made>, CudaError> {
+        handles.context.api()?;
         // A plan may be wanted for a stream that is being captured.
-        let _relaxed = Relaxed::new(&desk.context);
+        let _relaxed = Relaxed::new(&handles.context);
         // The library opens NVRTC by name and does not look beside it: opened before, it finds all of it there.
         let _ = cuda.compiler();
-        let (chip, version, choice_text) = (cuda.chip(), desk.dnn.build(), choice.to_string());
+        let (chip, version, choice_text) = (cuda.chip(), handles.dnn.build(), choice.to_string());
         let device = format!("{} {} {} {:?}", chip.name, chip.arch(), chip.multiprocessors, chip.driver);
         let name = digest(["cudnn plan", &version, &graph.text(), &choice_text, &device]);
-        let handle = locked(&desk.building);
+        let handle = locked(&handles.building);
         let kept = cuda.workshop().kept_plan(&name);
-        if let Some(made) = kept.and_then(|text| Made::from_text(desk.dnn, &text, handle.0).ok()) {
+        if let Some(made) = kept.and_then(|text| Made::from_text(handles.dnn, &text, handle.0).ok()) {
             return Ok(Some(made));
         }
-        let Some(made) = Made::choose(desk.dnn, graph, choice, &Target::Handle(handle.0))? else { return Ok(None) };
+        let Some(made) = Made::choose(handles.dnn, graph, choice, &Target::Handle(handle.0))? else { return Ok(None) };
         if let Ok(text) = made.text() {
             cuda.workshop().keep_plan(&name, text);
         }
@@ -160,19 +160,19 @@ impl DnnPlan {
     /// The addresses are of device memory that holds what the tensors span until the work has ended, aligned as they
     /// say. The workspace holds as many bytes as `workspace` says and is the stream's own.
     pub unsafe fn launch(&self, at: &[u64], workspace: u64, stream: &Stream) -> Result<(), CudaError> {
-        let given = at.len();
-        if given != self.memories {
-            return Err(CudaError::Fit(format!("{given} addresses were given, the plan takes {}", self.memories)));
+        let inputs = at.len();
+        if inputs != self.memories {
+            return Err(CudaError::Fit(format!("{inputs} addresses were given, the plan takes {}", self.memories)));
         }
-        let desk = &*self.desk;
-        desk.context.api()?;
+        let handles = &*self.handles;
+        handles.context.api()?;
         // What the library does when a kernel runs for the first time may be nothing for a stream that is captured.
-        let _relaxed = Relaxed::new(&desk.context);
+        let _relaxed = Relaxed::new(&handles.context);
         if stream.captured().is_some() {
             self.captured.store(true, Ordering::Relaxed);
         }
         let mut key = [0; MOST];
-        key[..given].copy_from_slice(at);
+        key[..inputs].copy_from_slice(at);
         key[MOST - 1] = workspace;
         let mut state = locked(&self.state);
         let place = match state.packs.iter().position(|(known, _)| *known == key) {
@@ -182,10 +182,10 @@ impl DnnPlan {
                 state.keep(key, pack)
             }
         };
-        let handle = locked(&desk.launching);
+        let handle = locked(&handles.launching);
         // SAFETY: the handle is alive, and ours alone while it is locked.
-        let status = unsafe { (desk.dnn.set_stream)(handle.0, stream.handle()) };
-        desk.dnn.checked(status, "cudnnSetStream")?;
+        let status = unsafe { (handles.dnn.set_stream)(handle.0, stream.handle()) };
+        handles.dnn.checked(status, "cudnnSetStream")?;
         // SAFETY: the caller's word for the memory; the pack names it and numbers that this object holds.
         unsafe { state.made.plan.execute(handle.0, &state.packs[place].1) }
     }
@@ -193,7 +193,7 @@ impl DnnPlan {
     fn pack(&self, at: &[u64], workspace: u64) -> Result<Descriptor, CudaError> {
         let values = self.values.iter().map(|value| (&raw const *value) as u64);
         let pointers: Vec<u64> = at.iter().copied().chain(values).collect();
-        let pack = Descriptor::new(self.desk.dnn, Kind::Pack)?.with(&PACK_IDS, &self.ids)?;
+        let pack = Descriptor::new(self.handles.dnn, Kind::Pack)?.with(&PACK_IDS, &self.ids)?;
         pack.with(&PACK_POINTERS, &pointers)?.with(&PACK_WORKSPACE, &[workspace])?.finalized()
     }
 }
@@ -216,7 +216,7 @@ impl State {
 impl Drop for DnnPlan {
     fn drop(&mut self) {
         // What the plan has loaded goes with it, out of its own context.
-        let _ = self.desk.context.api();
+        let _ = self.handles.context.api();
         if !*self.captured.get_mut() {
             let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: dropped here and nowhere else, and nobody uses it any more.

@@ -11,7 +11,7 @@ use crate::own::OwnSource;
 impl Cuda {
     /// Compiles a source for this chip into the artifacts, unless it is there; loads nothing.
     pub fn compile(&self, source: &Source) -> Result<(), Rejection> {
-        self.workshop.cubin(source, &self.chip.arch(), &self.crew).map(drop)
+        self.workshop.cubin(source, &self.chip.arch(), &self.workers).map(drop)
     }
 
     /// Compiles a source for this chip (or takes it from the artifacts) and loads it. What is loaded is not read again:
@@ -22,18 +22,18 @@ impl Cuda {
         if let Some(module) = loaded {
             return module.function(source.entry).map_err(|e| e.rejection());
         }
-        let (digest, cubin) = self.workshop.cubin(source, &arch, &self.crew)?;
+        let (digest, cubin) = self.workshop.cubin(source, &arch, &self.workers)?;
         self.load(digest, &cubin, source.entry)
     }
 
     /// As [`Cuda::compile`], for a kernel that came with a user's spec.
     pub fn compile_own(&self, source: &OwnSource) -> Result<(), Rejection> {
-        self.workshop.own_cubin(source, &self.chip.arch(), &self.crew).map(drop)
+        self.workshop.own_cubin(source, &self.chip.arch(), &self.workers).map(drop)
     }
 
     /// As [`Cuda::build`], for a kernel that came with a user's spec.
     pub fn build_own(&self, source: &OwnSource) -> Result<Function, Rejection> {
-        let (digest, cubin) = self.workshop.own_cubin(source, &self.chip.arch(), &self.crew)?;
+        let (digest, cubin) = self.workshop.own_cubin(source, &self.chip.arch(), &self.workers)?;
         self.load(digest, &cubin, &source.entry)
     }
 
@@ -43,17 +43,17 @@ impl Cuda {
         if globals.is_empty() {
             return self.build_own(source);
         }
-        let (_, cubin) = self.workshop.own_cubin(source, &self.chip.arch(), &self.crew)?;
+        let (_, cubin) = self.workshop.own_cubin(source, &self.chip.arch(), &self.workers)?;
         let module = Module::load(&self.context, &cubin.image).map_err(|e| e.rejection())?;
         for (name, bytes) in globals {
             let refused = |reason: String| Rejection::DoesNotBuild { reason };
-            let found = module.global(name).map_err(|e| e.rejection())?;
-            let (address, room) = found.ok_or_else(|| {
+            let result = module.global(name).map_err(|e| e.rejection())?;
+            let (address, room) = result.ok_or_else(|| {
                 refused(format!("the module has no global '{name}': expected __constant__ memory of that name"))
             })?;
             if bytes.len() > room {
-                let given = bytes.len();
-                return Err(refused(format!("the global '{name}' holds {room} bytes: expected room for {given}")));
+                let inputs = bytes.len();
+                return Err(refused(format!("the global '{name}' holds {room} bytes: expected room for {inputs}")));
             }
             // SAFETY: the global holds at least as many bytes (checked), and the module is alive.
             unsafe { self.queue.copy_in(address, bytes) }.map_err(|e| e.rejection())?;

@@ -12,11 +12,11 @@ use warplap_core::fingerprint::Fingerprint;
 use warplap_core::measure::RACE;
 use warplap_core::roofline::Ceilings;
 use warplap_worker::artifact::Artifacts;
-use warplap_worker::{Crew, Sandbox, Setup};
+use warplap_worker::{Sandbox, Setup, WorkerSetup};
 
 use crate::chip::Chip;
 use crate::compile::Workshop;
-use crate::cublaslt::Desk;
+use crate::cublaslt::LtHandles;
 use crate::cudnn;
 use crate::driver::{Context, Module, Stream};
 use crate::error::CudaError;
@@ -30,8 +30,8 @@ pub struct Cuda {
     // Fields drop in order: what lives in the context goes before it.
     pub(super) modules: Mutex<HashMap<String, Arc<Module>>>,
     pub(super) neutral: OnceLock<Option<Neutral>>,
-    pub(super) desk: OnceLock<Result<Arc<Desk>, CudaError>>,
-    pub(super) dnn: OnceLock<Result<Arc<cudnn::Desk>, CudaError>>,
+    pub(super) handles: OnceLock<Result<Arc<LtHandles>, CudaError>>,
+    pub(super) dnn: OnceLock<Result<Arc<cudnn::DnnHandles>, CudaError>>,
     pub(super) queue: Arc<Stream>,
     pub(super) context: Arc<Context>,
     pub(super) chip: Chip,
@@ -41,7 +41,7 @@ pub struct Cuda {
     pub(super) ordinal: i32,
     // When neighbours were last looked for, and whether one was busy.
     pub(super) neighbours: Mutex<Option<(Instant, bool)>>,
-    pub(super) crew: Crew,
+    pub(super) workers: WorkerSetup,
     pub(super) sandbox: Arc<Sandbox>,
 }
 
@@ -71,12 +71,12 @@ impl Cuda {
             ],
         );
         let (modules, ceilings, neighbours) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (crew, sandbox) = (Crew::usual(), Arc::default());
-        let (desk, dnn, neutral) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let (workers, sandbox) = (WorkerSetup::usual(), Arc::default());
+        let (handles, dnn, neutral) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         Ok(Cuda {
             modules,
             neutral,
-            desk,
+            handles,
             dnn,
             queue,
             context,
@@ -86,7 +86,7 @@ impl Cuda {
             ceilings,
             ordinal,
             neighbours,
-            crew,
+            workers,
             sandbox,
         })
     }
@@ -108,7 +108,7 @@ impl Cuda {
         program: impl Into<PathBuf>,
         arguments: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Self {
-        self.crew.choose(program.into(), arguments.into_iter().map(Into::into).collect());
+        self.workers.choose(program.into(), arguments.into_iter().map(Into::into).collect());
         self
     }
 
@@ -121,7 +121,7 @@ impl Cuda {
     /// Lets every candidate run in this process, as `WARPLAP_SANDBOX=off` does: one that faults takes the context with
     /// it.
     pub fn without_sandbox(mut self) -> Self {
-        self.crew.send_home();
+        self.workers.send_home();
         self
     }
 
@@ -207,13 +207,13 @@ impl Cuda {
     }
 
     /// cuBLASLt's handle in this context.
-    pub(crate) fn desk(&self) -> Result<Arc<Desk>, CudaError> {
-        self.desk.get_or_init(|| Desk::open(&self.context).map(Arc::new)).clone()
+    pub(crate) fn handles(&self) -> Result<Arc<LtHandles>, CudaError> {
+        self.handles.get_or_init(|| LtHandles::open(&self.context).map(Arc::new)).clone()
     }
 
     /// cuDNN's handles in this context.
-    pub(crate) fn dnn(&self) -> Result<Arc<cudnn::Desk>, CudaError> {
-        self.dnn.get_or_init(|| cudnn::Desk::open(&self.context).map(Arc::new)).clone()
+    pub(crate) fn dnn(&self) -> Result<Arc<cudnn::DnnHandles>, CudaError> {
+        self.dnn.get_or_init(|| cudnn::DnnHandles::open(&self.context).map(Arc::new)).clone()
     }
 
     /// The compiled kernels, and whatever else was made once.

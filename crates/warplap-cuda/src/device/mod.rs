@@ -17,11 +17,11 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::fingerprint::Fingerprint;
 use warplap_core::measure::{CacheState, Lap, Policy, Queueing};
+use warplap_core::perturb_inputs::PerturbedSpot;
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
 use warplap_core::sandbox::{Passed, SandboxRequest};
 use warplap_core::shift::Shift;
-use warplap_core::stir::Spot;
 use warplap_core::store::Store;
 use warplap_core::tolerance::Tolerance;
 
@@ -89,7 +89,7 @@ impl Device for Cuda {
         }
         let kept = store.note(&self.fingerprint.slug(), CEILINGS).and_then(|note| serde_json::from_value(note).ok());
         let measure = || if patience < MEASURING { None } else { Some(ceilings::measure(self)) };
-        let found = kept.or_else(|| match measure()? {
+        let result = kept.or_else(|| match measure()? {
             Ok(measured) => {
                 self.keep_ceilings(&measured, store);
                 Some(measured)
@@ -99,7 +99,7 @@ impl Device for Cuda {
                 None
             }
         });
-        *known = found.map(Arc::new);
+        *known = result.map(Arc::new);
     }
 
     fn measure_again(&self, store: &Store) {
@@ -212,7 +212,7 @@ impl Device for Cuda {
     fn lap<'k>(
         &'k self,
         policy: Policy,
-        sets: &[Vec<Spot>],
+        sets: &[Vec<PerturbedSpot>],
         launch: Launch<'k, Self>,
     ) -> Result<Box<dyn Lap + 'k>, Rejection> {
         Ok(Box::new(CudaLap::new(self, policy, sets, launch)?))
@@ -223,7 +223,7 @@ impl Device for Cuda {
     }
 
     fn sandbox(&self, request: &SandboxRequest) -> Option<Result<Passed, Rejection>> {
-        self.sandbox.prove(&self.crew, || self.setup(), request)
+        self.sandbox.prove(&self.workers, || self.setup(), request)
     }
 
     fn joules(&self) -> Option<f64> {
@@ -231,17 +231,17 @@ impl Device for Cuda {
     }
 
     fn call_worker(&self) {
-        let (sandbox, crew, setup) = (self.sandbox.clone(), self.crew.clone(), self.setup());
+        let (sandbox, workers, setup) = (self.sandbox.clone(), self.workers.clone(), self.setup());
         // Who cannot be started now is said when somebody is to be proved.
-        std::thread::spawn(move || sandbox.call(&crew, setup));
+        std::thread::spawn(move || sandbox.call(&workers, setup));
     }
 
     fn sandboxes(&self) -> bool {
-        !self.crew.is_off()
+        !self.workers.is_off()
     }
 
     fn builders(&self) -> usize {
-        if self.crew.is_off() {
+        if self.workers.is_off() {
             // A thread of its own still lets the GPU measure meanwhile; the compiler's stages exclude each other.
             return 1;
         }

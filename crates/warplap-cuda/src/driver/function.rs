@@ -35,8 +35,8 @@ impl Module {
         let entry = CString::new(name).map_err(|_| CudaError::Compile("an entry's name holds a zero byte".into()))?;
         let mut handle = 0;
         // SAFETY: the module is alive, the name ends in zero.
-        let found = self.context.note(unsafe { api.module_function(&mut handle, self.handle, entry.as_ptr()) });
-        found.map_err(|e| match e {
+        let result = self.context.note(unsafe { api.module_function(&mut handle, self.handle, entry.as_ptr()) });
+        result.map_err(|e| match e {
             CudaError::Driver { code: NOT_FOUND, .. } => CudaError::Compile(format!(
                 "there is no entry '{name}': expected an extern \"C\" __global__ of that name"
             )),
@@ -56,8 +56,8 @@ impl Module {
         let name = CString::new(name).map_err(|_| CudaError::Compile("a global's name holds a zero byte".into()))?;
         let (mut address, mut bytes) = (0, 0);
         // SAFETY: the module is alive, the name ends in zero, the pointers are to locals.
-        let found = unsafe { api.module_global(&mut address, &mut bytes, self.handle, name.as_ptr()) };
-        match self.context.note(found) {
+        let result = unsafe { api.module_global(&mut address, &mut bytes, self.handle, name.as_ptr()) };
+        match self.context.note(result) {
             Ok(()) => Ok(Some((address, bytes))),
             Err(CudaError::Driver { code: NOT_FOUND, .. }) => Ok(None),
             Err(other) => Err(other),

@@ -124,18 +124,18 @@ impl Engine for Slurm {
         for (node, kind) in text.lines().filter_map(|l| l.trim().split_once('|')) {
             groups.entry(kind.to_string()).or_default().insert(node.to_string());
         }
-        let mut found = Vec::new();
+        let mut result = Vec::new();
         for nodes in groups.values() {
             let Some(one) = nodes.first() else { continue };
             let mut srun = Command::new("srun");
             srun.args(["-Q", "-N1", "-n1", "--overcommit", "--immediate=60", "--exclusive", "-w", one]);
             srun.args(&self.more).args(&self.program.words).args(["fleet", "work", "--probe"]);
             for class in classes_in("srun", &said(&mut srun, REMEDY)?)? {
-                found.extend(nodes.iter().map(|node| Class { node: node.clone(), ..class.clone() }));
+                result.extend(nodes.iter().map(|node| Class { node: node.clone(), ..class.clone() }));
             }
         }
-        self.classes = found.clone();
-        Ok(found)
+        self.classes = result.clone();
+        Ok(result)
     }
 
     fn run(

@@ -87,9 +87,9 @@ mod tests {
             card: String::new(),
         };
         let stranger = Job { device: "another".into(), ..example("c") };
-        let mut told = Vec::new();
-        let mut tries = Tries::of(vec![a, example("b"), stranger], &[class], "no", &mut |event| told.push(event));
-        assert!(told.len() == 1 && told[0].id == "c" && told[0].state == State::Failed, "{told:?}");
+        let mut text = Vec::new();
+        let mut tries = Tries::of(vec![a, example("b"), stranger], &[class], "no", &mut |event| text.push(event));
+        assert!(text.len() == 1 && text[0].id == "c" && text[0].state == State::Failed, "{text:?}");
         for attempt in 1..=TRIES {
             let job = tries.next(|job| job.id == "a").unwrap();
             assert_eq!(job.attempt, attempt);

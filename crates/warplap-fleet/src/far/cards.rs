@@ -15,7 +15,7 @@ const NOTE: &str = "ceilings";
 
 /// A card of the fleet.
 #[derive(Clone, Debug, Serialize)]
-pub struct Card {
+pub struct Gpu {
     /// Its name.
     pub id: String,
     /// Its device's folder name.
@@ -28,7 +28,7 @@ pub struct Card {
     pub off: Option<f64>,
 }
 
-impl Card {
+impl Gpu {
     /// Whether its times may rank candidates for other cards.
     pub fn passes(&self) -> bool {
         self.off.is_none_or(|off| off.abs() <= gate::OFF)
@@ -54,17 +54,17 @@ pub fn tell(session: &mut Session, near: &Store, origin: &str, node: &str) -> Re
 }
 
 /// The cards of a fleet.
-pub fn all(session: &mut Session) -> Result<Vec<Card>, postgres::Error> {
+pub fn all(session: &mut Session) -> Result<Vec<Gpu>, postgres::Error> {
     const SQL: &str = "select c.id, d.slug, c.node, c.ceilings from warplap.card c join warplap.device d on d.id = c.device \
          join warplap.origin o on o.id = c.origin where o.admitted is not null and o.revoked is null order by 2, 1";
-    let read = |row: &postgres::Row| Card {
+    let read = |row: &postgres::Row| Gpu {
         id: row.get(0),
         device: row.get(1),
         node: row.get(2),
         ceilings: numbers(row.get(3)),
         off: None,
     };
-    let mut cards: Vec<Card> = session.rows(SQL, &[])?.iter().map(read).collect();
+    let mut cards: Vec<Gpu> = session.rows(SQL, &[])?.iter().map(read).collect();
     compare(&mut cards);
     Ok(cards)
 }
@@ -75,7 +75,7 @@ fn numbers(text: &str) -> gate::Reach {
 }
 
 /// Says of each card how far it is off the median of its class.
-fn compare(cards: &mut [Card]) {
+fn compare(cards: &mut [Gpu]) {
     let mut of: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (at, card) in cards.iter().enumerate() {
         of.entry(card.device.clone()).or_default().push(at);
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_card_is_compared_with_the_median_of_its_class() {
-        let card = |device: &str, flops: f64| Card {
+        let card = |device: &str, flops: f64| Gpu {
             id: format!("{device}{flops}"),
             device: device.into(),
             node: "n".into(),
@@ -101,7 +101,7 @@ mod tests {
         };
         let mut cards = vec![card("a", 100.0), card("a", 101.0), card("a", 70.0), card("b", 5.0)];
         compare(&mut cards);
-        let passes: Vec<bool> = cards.iter().map(Card::passes).collect();
+        let passes: Vec<bool> = cards.iter().map(Gpu::passes).collect();
         assert_eq!(passes, [true, true, false, true]);
         assert!((cards[2].off.unwrap() + 0.3).abs() < 1e-9 && cards[3].off.is_none());
     }

@@ -40,7 +40,7 @@ struct Held {
     ours: Arc<Mutex<HashSet<i64>>>,
     number: i64,
     /// Whether the server may have given it, so that it has to be told when it is over.
-    given: bool,
+    inputs: bool,
 }
 
 impl Flights {
@@ -60,7 +60,7 @@ impl Flights {
         let (until, busy_until) = (Instant::now() + wait, Instant::now() + TRY);
         loop {
             if locked(&self.ours).insert(number) {
-                let mut held = Held { line: self.line.clone(), ours: self.ours.clone(), number, given: true };
+                let mut held = Held { line: self.line.clone(), ours: self.ours.clone(), number, inputs: true };
                 // Counted before it is there, so that the line is not hung up in between.
                 self.line.held.fetch_add(1, Ordering::AcqRel);
                 let got = self.line.ask(TRY, move |session| {
@@ -71,10 +71,10 @@ impl Flights {
                         locked(&self.waits).remove(&number);
                         return Ok(Some(Box::new(held)));
                     }
-                    Ok(false) => held.given = false,
+                    Ok(false) => held.inputs = false,
                     // A server with no session to spare has one when somebody hangs up.
                     Err(FarError::Busy(_)) if Instant::now() < busy_until => {
-                        held.given = false;
+                        held.inputs = false;
                         drop(held);
                         std::thread::sleep(self.step(number));
                         continue;
@@ -108,7 +108,7 @@ impl Flights {
 impl Drop for Held {
     fn drop(&mut self) {
         let number = self.number;
-        if self.given {
+        if self.inputs {
             self.line.say(move |session| session.rows("select pg_advisory_unlock($1)", &[&number]).map(drop));
         }
         locked(&self.ours).remove(&number);

@@ -94,11 +94,11 @@ impl Far for Postgres {
         let claimed = rest.hear(self.address.title(), "asking", asked).ok()?;
         // The first question of a process is a good moment to send what an earlier one could not.
         self.post.news();
-        let mut found: Option<Record> = None;
+        let mut result: Option<Record> = None;
         for claim in claimed {
             match claim.open() {
                 Ok(record) if record.key == key.text && record.device == device.hard => {
-                    found = Some(match found {
+                    result = Some(match result {
                         Some(before) => before.merge(record),
                         None => record,
                     });
@@ -107,7 +107,7 @@ impl Far for Postgres {
                 Err(why) => tracing::warn!("{key}: an answer of {} is not taken: {why}", claim.sealed.origin),
             }
         }
-        found
+        result
     }
 
     fn flight(&self, key: &Key, device: &Fingerprint, wait: Duration) -> Right {

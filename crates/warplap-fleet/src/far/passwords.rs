@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use postgres::Config;
 use postgres::config::Host;
-use warplap_core::given;
+use warplap_core::user_files;
 
 /// The largest password file that is read.
 const MOST: u64 = 1 << 20;
@@ -20,7 +20,7 @@ pub(crate) fn find(config: &Config) -> Option<String> {
     if !is_private(&path) {
         return None;
     }
-    let text = given::text(&path, MOST).ok()?;
+    let text = user_files::text(&path, MOST).ok()?;
     let host = match config.get_hosts().first()? {
         Host::Tcp(name) => name.clone(),
         Host::Unix(_) => "localhost".into(),

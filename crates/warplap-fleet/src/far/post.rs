@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use warplap_core::key::Key;
-use warplap_core::record::{Edition, Record};
+use warplap_core::record::{Record, TuningRun};
 use warplap_core::store::{Checked, Mark, Missed, SecretKey, Store};
 use warplap_worker::artifact::Artifacts;
 
@@ -43,12 +43,12 @@ pub(crate) struct Post {
     /// Where compiled kernels are kept.
     directory: Option<PathBuf>,
     rest: Rest,
-    state: Mutex<State>,
+    state: Mutex<PostState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct PostState {
     /// Whose thread is running: none in a child made by fork.
     pid: u32,
     /// How often there was news, and how much of it has been seen to.
@@ -213,18 +213,18 @@ impl Post {
     }
 
     /// The editions of a record that are this store's own.
-    fn own<'r>(&'r self, checked: &'r Checked) -> impl Iterator<Item = (&'r Record, &'r Edition)> {
+    fn own<'r>(&'r self, checked: &'r Checked) -> impl Iterator<Item = (&'r Record, &'r TuningRun)> {
         let record = match checked {
             Checked::Whole(record) => Some(&**record),
             _ => None,
         };
-        let own = |e: &&Edition| e.origin == self.near.id();
+        let own = |e: &&TuningRun| e.origin == self.near.id();
         record.into_iter().flat_map(move |r| r.editions.iter().filter(own).map(move |e| (r, e)))
     }
 
     /// Who measured here says so: the editions of a record that are this store's own, sealed.
     fn sealed(&self, checked: &Checked, key: &SecretKey) -> Vec<(Sealed, Vec<u8>, String)> {
-        let sealed = |(record, edition): (&Record, &Edition)| match Sealed::seal(record, edition, key) {
+        let sealed = |(record, edition): (&Record, &TuningRun)| match Sealed::seal(record, edition, key) {
             Ok((sealed, body)) => Some((sealed, body, serde_json::to_string(&record.device).unwrap_or_default())),
             Err(why) => {
                 tracing::warn!("{}: it is not published: {why}", Key::new(&record.op, record.key.clone()));
@@ -234,7 +234,7 @@ impl Post {
         self.own(checked).filter_map(sealed).collect()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PostState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -109,7 +109,7 @@ pub fn send_away(session: &mut Session, id: &str) -> Result<bool, postgres::Erro
 
 /// What a fleet has of one kind of device.
 #[derive(Clone, Debug, Serialize)]
-pub struct Class {
+pub struct RosterClass {
     /// The device's folder name.
     pub device: String,
     /// Its hard fingerprint, as JSON.
@@ -125,7 +125,7 @@ pub struct Class {
 }
 
 /// The kinds of device a fleet knows.
-pub fn classes(session: &mut Session) -> Result<Vec<Class>, postgres::Error> {
+pub fn classes(session: &mut Session) -> Result<Vec<RosterClass>, postgres::Error> {
     const SQL: &str = "select d.slug, d.hard, \
          (select count(distinct e.hash) from warplap.edition e where e.device = d.id), \
          (select count(distinct e.origin) from warplap.edition e where e.device = d.id), \
@@ -133,7 +133,7 @@ pub fn classes(session: &mut Session) -> Result<Vec<Class>, postgres::Error> {
             (select 1 from warplap.edition e where e.device = w.device and e.hash = w.hash)), \
          (select count(*) from warplap.want w where w.device = d.id and w.failed >= 3 and cardinality(w.nodes) >= 2) \
          from warplap.device d order by d.slug";
-    let read = |row: &postgres::Row| Class {
+    let read = |row: &postgres::Row| RosterClass {
         device: row.get(0),
         hard: row.get(1),
         keys: row.get(2),

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use warplap_core::candidate::{Candidate, Trial};
-use warplap_core::record::{Edition, Record, Skipped};
+use warplap_core::record::{Record, Skipped, TuningRun};
 use warplap_core::store::{Place, PublicKey, SecretKey, read_record};
 
 /// The largest answer and body, in bytes.
@@ -46,7 +46,7 @@ pub struct Sealed {
 
 impl Sealed {
     /// Seals an edition of a record under a key's name; with it the compressed body.
-    pub fn seal(record: &Record, edition: &Edition, key: &SecretKey) -> Result<(Sealed, Vec<u8>), String> {
+    pub fn seal(record: &Record, edition: &TuningRun, key: &SecretKey) -> Result<(Sealed, Vec<u8>), String> {
         let mut whole = Record { editions: vec![edition.clone()], ..record.clone() };
         let origin = key.public().origin();
         whole.editions[0].origin = origin.clone();
@@ -134,11 +134,11 @@ pub(crate) fn bytes(text: &str) -> Option<[u8; 64]> {
 }
 
 /// Leaves the trials that matter to whoever uses the winner: itself, those as fast, and the libraries.
-fn shorten(edition: &mut Edition) {
+fn shorten(edition: &mut TuningRun) {
     let matters: Vec<_> =
         edition.ranked().iter().filter(|r| r.won || r.tie).map(|r| r.trial.candidate.clone()).collect();
-    let heat: Vec<_> = edition.last_heat.iter().flat_map(|h| [h.winner.clone(), h.other.clone()]).collect();
-    let kept = |t: &Trial| matters.contains(&t.candidate) || heat.contains(&t.candidate);
+    let contest: Vec<_> = edition.end_to_end_race.iter().flat_map(|h| [h.winner.clone(), h.other.clone()]).collect();
+    let kept = |t: &Trial| matters.contains(&t.candidate) || contest.contains(&t.candidate);
     let (kept, left): (Vec<Trial>, Vec<Trial>) = edition.trials.drain(..).partition(kept);
     edition.trials = kept;
     edition.trials.iter_mut().for_each(Trial::forget_samples);

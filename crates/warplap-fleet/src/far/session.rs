@@ -57,11 +57,12 @@ impl Session {
         if let Some(id) = self.devices.get(slug) {
             return Ok(Some(*id));
         }
-        let found = self.rows("select id from warplap.device where slug = $1", &[&slug])?.first().map(|row| row.get(0));
-        if let Some(id) = found {
+        let result =
+            self.rows("select id from warplap.device where slug = $1", &[&slug])?.first().map(|row| row.get(0));
+        if let Some(id) = result {
             self.devices.insert(slug.into(), id);
         }
-        Ok(found)
+        Ok(result)
     }
 
     /// The public key of an origin, as the tables have it. One whose hash is the origin is asked for once.
@@ -70,12 +71,12 @@ impl Session {
             return Ok(Some(key.clone()));
         }
         let rows = self.rows("select key from warplap.origin where id = $1", &[&origin])?;
-        let found: Option<String> = rows.first().map(|row| row.get(0));
+        let result: Option<String> = rows.first().map(|row| row.get(0));
         let fits = |key: &&String| key.parse().is_ok_and(|key: PublicKey| key.origin() == origin);
-        if let Some(key) = found.as_ref().filter(fits) {
+        if let Some(key) = result.as_ref().filter(fits) {
             self.keys.insert(origin.into(), key.clone());
         }
-        Ok(found)
+        Ok(result)
     }
 
     /// Commands that give nothing back.

@@ -78,7 +78,7 @@ pub fn answers(
 ) -> Result<Vec<Claimed>, postgres::Error> {
     let Some(id) = session.device(device)? else { return Ok(Vec::new()) };
     let rows = session.rows(ANSWERS, &[&id, &soft, &hash, &own, &BEST])?;
-    let mut found = Vec::with_capacity(rows.len());
+    let mut result = Vec::with_capacity(rows.len());
     for row in rows {
         let origin: String = row.get(0);
         let Some(key) = session.key_of(&origin)? else { continue };
@@ -94,9 +94,9 @@ pub fn answers(
             digest: row.get(5),
             signature: row.get(6),
         };
-        found.push(Claimed { sealed, key, body: None });
+        result.push(Claimed { sealed, key, body: None });
     }
-    Ok(found)
+    Ok(result)
 }
 
 /// Where a follower stands: the fleet, the server behind it and the last transaction it has seen.

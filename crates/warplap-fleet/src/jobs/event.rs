@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use warplap_core::roofline::Ceilings;
-use warplap_core::split::Heat;
+use warplap_core::split::GpuContest;
 
 use super::{LineError, line, read};
 
@@ -73,8 +73,8 @@ pub struct Event {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceilings: Option<Box<Ceilings>>,
     /// What its card saw of a part.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub heat: Option<Box<Heat>>,
+    #[serde(rename = "heat", default, skip_serializing_if = "Option::is_none")]
+    pub contest: Option<Box<GpuContest>>,
 }
 
 impl Event {
@@ -82,8 +82,8 @@ impl Event {
     pub fn new(id: &str, state: State, node: &str, attempt: u32) -> Event {
         let (id, node) = (id.to_string(), node.to_string());
         let (why, seconds, winner, median_us, from_store, device) = (None, None, None, None, None, None);
-        let (at, ceilings, heat) = (None, None, None);
-        Event { id, state, node, attempt, why, seconds, winner, median_us, from_store, device, at, ceilings, heat }
+        let (at, ceilings, contest) = (None, None, None);
+        Event { id, state, node, attempt, why, seconds, winner, median_us, from_store, device, at, ceilings, contest }
     }
 
     /// The same with a reason.

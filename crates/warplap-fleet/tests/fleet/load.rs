@@ -38,8 +38,8 @@ fn fifty_clients_ask_at_once() {
                 let hashes: Vec<String> = (0..KEYS).map(|n| key(n).hash()).collect();
                 while !over.load(Ordering::Relaxed) {
                     let hash = &hashes[random.usize(..hashes.len())];
-                    let found = tables::answers(&mut session, &slug, &soft, hash, "").unwrap();
-                    assert_eq!(found.len(), 1);
+                    let result = tables::answers(&mut session, &slug, &soft, hash, "").unwrap();
+                    assert_eq!(result.len(), 1);
                     asked.fetch_add(1, Ordering::Relaxed);
                 }
             });

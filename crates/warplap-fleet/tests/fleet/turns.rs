@@ -126,8 +126,8 @@ fn many_processes_need_one_key() {
 fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + Duration::from_secs(120);
     loop {
-        if let Some(found) = look() {
-            return found;
+        if let Some(result) = look() {
+            return result;
         }
         assert!(Instant::now() < until, "it never came");
         std::thread::sleep(Duration::from_millis(2));

@@ -29,7 +29,7 @@ mod unix {
     use std::path::{Path, PathBuf};
     use std::process::{Command, ExitCode, Output};
 
-    use warplap::core::letters;
+    use warplap::core::sanitize_text;
 
     use crate::targets::{TARGETS, Target};
     use crate::trial;
@@ -87,7 +87,7 @@ mod unix {
     }
 
     fn said(ran: &Output) -> String {
-        let words = letters::shown(String::from_utf8_lossy(&ran.stderr).trim());
+        let words = sanitize_text::shown(String::from_utf8_lossy(&ran.stderr).trim());
         match ran.status.code() {
             Some(trial::FOUND) => words,
             _ => format!("{}: {words}", ran.status),

@@ -11,16 +11,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use warplap_core::card::Entry;
 use warplap_core::catalog::{Catalog, Raced};
 use warplap_core::device::Device;
+use warplap_core::engine::Tuner;
+use warplap_core::erased::TypedProblem;
 use warplap_core::measure::{Policy, Queueing};
 use warplap_core::op::Op;
 use warplap_core::problem::Problem;
 use warplap_core::progress::Silent;
 use warplap_core::settings::{Budget, Settings};
 use warplap_core::store::Store;
-use warplap_core::tuner::Tuner;
 use warplap_core::variant::{Fit, Variant};
 use warplap_core::verify::Case;
 use warplap_cuda::Cuda;
@@ -59,7 +59,7 @@ pub(crate) fn prove<O: Op>(
     (pick, most): (u64, usize),
     tally: &mut Tally,
 ) -> Outcome {
-    let mut case = Case::new(&Entry::new(p, catalog), device, pick)?;
+    let mut case = Case::new(&TypedProblem::new(p, catalog), device, pick)?;
     let only = std::env::var("WARPLAP_ONLY").unwrap_or_default();
     let asked = |id: &str| only.is_empty() || only.split(',').any(|one| one == id);
     let fits = |v: &&Arc<dyn Variant<O, Cuda>>| asked(v.id()) && matches!(v.fit(p, device), Fit::Fits(_));

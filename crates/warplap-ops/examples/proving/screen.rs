@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
-use warplap_core::card::Entry;
 use warplap_core::catalog::Catalog;
 use warplap_core::device::Device;
+use warplap_core::erased::TypedProblem;
 use warplap_core::measure::{Policy, Queueing};
 use warplap_core::op::Op;
 use warplap_core::problem::Problem;
@@ -36,7 +36,7 @@ fn race<O: Op>(
     rounds: usize,
 ) -> Result<Vec<f64>, Box<dyn std::error::Error>> {
     let policy = Policy { queueing: Queueing::Graph, ..Policy::default() };
-    let card = Entry::new(p, catalog);
+    let card = TypedProblem::new(p, catalog);
     let first = Case::without_answer(&card, device, 1)?;
     let sets = device.sets(policy, first.footprint()).max(1);
     let mut cases = vec![first];
@@ -90,7 +90,7 @@ pub(crate) fn screen<O: Op>(device: &Cuda, catalog: &Catalog<O, Cuda>, p: &O::Pr
     let mut few: Vec<usize> = order.iter().copied().filter(|i| !libraries[*i]).take(5).collect();
     few.extend(order.iter().copied().filter(|i| libraries[*i]).take(2));
     few.extend(first.filter(|first| !few.contains(first)));
-    let mut case = Case::new(&Entry::new(p, catalog), device, 5)?;
+    let mut case = Case::new(&TypedProblem::new(p, catalog), device, 5)?;
     few.retain(|i| match case.verify(all[*i], device) {
         Ok(_) => true,
         Err(why) => {

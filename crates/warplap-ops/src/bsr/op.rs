@@ -1,7 +1,7 @@
 //! Block-sparse products, declared: what their texts say, what a key keeps, and how programs name them.
 
 use warplap_core::bucket::Bucket;
-use warplap_core::declare::{FieldFacts, Rule, Words, problem};
+use warplap_core::declare::{FieldFacts, FieldRule, Words, problem};
 use warplap_core::dtype::DType;
 use warplap_core::problem::{FieldReader, Fields, MAX_SIZE, Problem, ProblemError};
 use warplap_core::roofline::{Ceilings, Work};
@@ -54,12 +54,12 @@ problem! {
         /// Columns of one block, likewise.
         bc: u64 = bs => size(),
         /// The share of blocks that are stored.
-        density: String => Rule::new("number", read_density, String::clone, DENSITY),
+        density: String => FieldRule::new("number", read_density, String::clone, DENSITY),
         /// Type of the values and B in memory; sums are kept in f32. C has it too, but for products of f8e4m3.
         dtype: DType = DType::F32 => one_of(DTYPES).shown(),
         /// Blocks of the fullest block row over those of the mean one; as even as the pattern makes it where it is left
         /// out.
-        imbalance: Option<String> = None => Rule::new("number", read_imbalance, said, "a number from 1 to 1048576"),
+        imbalance: Option<String> = None => FieldRule::new("number", read_imbalance, said, "a number from 1 to 1048576"),
         /// How raced inputs are drawn. No part of the key: a user's own matrix has no such name.
         pattern: Pattern = Pattern::Uniform => word(),
         /// Order of B; row, but col where it is bytes.

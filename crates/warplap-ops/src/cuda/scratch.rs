@@ -3,7 +3,7 @@
 use warplap_core::array::Array;
 use warplap_core::dtype::DType;
 use warplap_core::rejection::Rejection;
-use warplap_cuda::{Rooms, Stream};
+use warplap_cuda::{Stream, Workspaces};
 
 /// How much a kernel needs. The words in front are zero when it is made, and every launch leaves them so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,12 +17,12 @@ pub(crate) struct Need {
 /// The rooms of a kernel.
 pub(crate) struct Scratch {
     need: Need,
-    rooms: Rooms,
+    rooms: Workspaces,
 }
 
 impl Scratch {
     pub(crate) fn new(need: Need) -> Self {
-        Scratch { need, rooms: Rooms::default() }
+        Scratch { need, rooms: Workspaces::default() }
     }
 
     /// The address of a stream's room; zero where none is needed.

@@ -1,15 +1,15 @@
 //! Every variant of every operation against the right answer: edge problems × sampled configs. A new variant is
-//! covered by being listed, a new operation by its `edges.rs`: the rest is
-//! said by its signature.
+//! covered by being listed, a new operation by its `edges.rs`: the rest is said by its
+//! signature.
 
 use std::thread::JoinHandle;
 
-use warplap_core::arg::{Arg, Scalar};
+use warplap_core::arg::{Arg, ScalarArg};
 use warplap_core::array::Array;
-use warplap_core::card::Entry;
 use warplap_core::catalog::{Catalog, Raced};
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
+use warplap_core::erased::TypedProblem;
 use warplap_core::op::Op;
 use warplap_core::slot::{Role, Signature};
 use warplap_core::variant::{Fit, Kernel};
@@ -31,7 +31,7 @@ fn conform<O: Op>(catalog: &Catalog<O, Cpu>, problems: &[String]) {
     let mut wrong = Vec::new();
     for text in problems {
         let problem = O::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
-        let card = Entry::new(&problem, catalog);
+        let card = TypedProblem::new(&problem, catalog);
         let mut cases = [1, 2].map(|seed| Case::new(&card, &cpu, seed).unwrap_or_else(|e| panic!("{text}: {e}")));
         for variant in catalog.variants() {
             if let Fit::Aside(_) = variant.fit(&problem, &cpu) {
@@ -104,7 +104,7 @@ fn with_bent<R>(
     let mut args: Vec<Arg<'_, Cpu>> = Vec::new();
     for ((_, slot), memory) in slots().zip(&mut memory) {
         args.push(match (slot.role, memory) {
-            (Role::Scalar, _) if slot.present => Arg::Scalar(Scalar::Int(0)),
+            (Role::Scalar, _) if slot.present => Arg::Scalar(ScalarArg::Int(0)),
             (_, None) => Arg::Absent,
             (Role::Out | Role::InOut, Some((buffer, len))) => Arg::Write(cpu.view_mut(buffer, 0..*len)),
             (_, Some((buffer, len))) => Arg::Read(cpu.view(buffer, 0..*len)),

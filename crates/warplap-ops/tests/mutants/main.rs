@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use warplap_core::arg::Arg;
 use warplap_core::candidate::{Outcome, SourceHash};
-use warplap_core::card::Entry;
 use warplap_core::catalog::Catalog;
 use warplap_core::dtype::DType;
+use warplap_core::engine::Tuner;
+use warplap_core::erased::TypedProblem;
 use warplap_core::op::Op;
 use warplap_core::progress::Silent;
 use warplap_core::rejection::Rejection;
@@ -16,7 +17,6 @@ use warplap_core::roofline::{Bandwidth, Ceilings};
 use warplap_core::settings::{Budget, Settings};
 use warplap_core::space::{Config, Space};
 use warplap_core::store::Store;
-use warplap_core::tuner::Tuner;
 use warplap_core::variant::{Fit, Kernel, Variant};
 use warplap_core::verify::Case;
 use warplap_cpu::Cpu;
@@ -170,7 +170,7 @@ fn a_kernel_that_writes_into_its_inputs_is_found_out() {
             Ok(())
         }
     }
-    let mut case = Case::new(&Entry::new(&problem, &gemm::cpu::catalog()), &*cpu, 1).unwrap();
+    let mut case = Case::new(&TypedProblem::new(&problem, &gemm::cpu::catalog()), &*cpu, 1).unwrap();
     assert!(case.verify(&Scribbler(problem), &*cpu).is_ok());
     let found = case.inputs_untouched(&*cpu).unwrap_err();
     assert!(found.to_string().contains("input 'a'"), "{found}");

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use warplap::core::candidate::{Candidate, SourceHash};
-use warplap::core::card::Card;
+use warplap::core::erased::ErasedProblem;
 use warplap::core::key::Key;
 use warplap::core::measure::Policy;
 use warplap::core::problem::harmless;
@@ -126,7 +126,7 @@ fn space(list: &[(Config, usize)]) -> Result<Space, String> {
     Space::of_points(axes, points).map_err(|e| e.to_string())
 }
 
-impl<D: Lent> Card<D> for Callables {
+impl<D: Lent> ErasedProblem<D> for Callables {
     fn op(&self) -> &str {
         &self.op
     }
@@ -140,11 +140,11 @@ impl<D: Lent> Card<D> for Callables {
         Key::new(&self.op, format!("{};bucket=exact,{policy}", self.problem()))
     }
 
-    fn representative(&self, _: &Bucket) -> Box<dyn Card<D>> {
+    fn representative(&self, _: &Bucket) -> Box<dyn ErasedProblem<D>> {
         Box::new(self.clone())
     }
 
-    fn boxed(&self) -> Box<dyn Card<D>> {
+    fn boxed(&self) -> Box<dyn ErasedProblem<D>> {
         Box::new(self.clone())
     }
 

@@ -11,9 +11,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::json;
 use warplap::core::candidate::Candidate;
+use warplap::core::engine::{How, TuningEngine};
 use warplap::core::rejection::Rejection;
 use warplap::core::settings::Counts;
-use warplap::core::tuner::{How, Road};
 use warplap::{Mode, Settings, Stop};
 
 use crate::gpu;
@@ -104,11 +104,11 @@ pub(crate) fn race(
     match gpu {
         None => {
             let settings = settings(&state, state.settings.clone(), &card, &asked, stop)?;
-            go(py, Road::new(state.device.clone(), state.store.clone(), settings), &card, &asked)
+            go(py, TuningEngine::new(state.device.clone(), state.store.clone(), settings), &card, &asked)
         }
         Some(ordinal) => {
             let settings = settings(&state, state.gpu_settings(), &card, &asked, stop)?;
-            go(py, Road::new(gpu::device(ordinal)?, state.store.clone(), settings), &card, &asked)
+            go(py, TuningEngine::new(gpu::device(ordinal)?, state.store.clone(), settings), &card, &asked)
         }
     }
 }
@@ -123,7 +123,7 @@ pub(crate) fn kept(py: Python<'_>, op: &str, key: &str) -> PyResult<Option<Strin
     let card = Callables::new(op, key, &[], doors)?;
     let (state, asked) = (state(), Asked { budget: None, measure: false, again: false });
     let settings = settings(&state, state.settings.clone(), &card, &asked, stop)?;
-    let road = Road::new(state.device.clone(), state.store.clone(), settings);
+    let road = TuningEngine::new(state.device.clone(), state.store.clone(), settings);
     let found = py.detach(|| road.find(&card)).edition;
     Ok(found.map(|edition| json!(edition.verdict.winner.config).to_string()))
 }
@@ -137,7 +137,12 @@ fn settings(state: &State, usual: Settings, card: &Callables, asked: &Asked, sto
     Ok(settings)
 }
 
-fn go<D: Lent>(py: Python<'_>, road: Road<D>, card: &Callables, asked: &Asked) -> PyResult<Option<(usize, String)>> {
+fn go<D: Lent>(
+    py: Python<'_>,
+    road: TuningEngine<D>,
+    card: &Callables,
+    asked: &Asked,
+) -> PyResult<Option<(usize, String)>> {
     let place = |winner: &Candidate| {
         let gone = || PyRuntimeError::new_err(format!("{winner}: the store names one that is not listed"));
         card.number(winner).ok_or_else(gone)

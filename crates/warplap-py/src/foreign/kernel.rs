@@ -10,7 +10,7 @@ use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use warplap::Arg;
-use warplap::core::arg::Scalar;
+use warplap::core::arg::ScalarArg;
 use warplap::core::rejection::Rejection;
 use warplap::core::slot::Signature;
 use warplap::core::variant::Kernel;
@@ -94,8 +94,8 @@ impl Call {
         let torch = Torch::here(py).ok_or_else(|| PyRuntimeError::new_err("torch is not there"))?;
         let tensors = args.iter_mut().zip(self.signature.slots()).map(|(arg, slot)| match arg {
             Arg::Absent => Ok(None),
-            Arg::Scalar(Scalar::Int(v)) => Ok(Some(v.into_pyobject(py)?.into_any())),
-            Arg::Scalar(Scalar::Real(v)) => Ok(Some(v.into_pyobject(py)?.into_any())),
+            Arg::Scalar(ScalarArg::Int(v)) => Ok(Some(v.into_pyobject(py)?.into_any())),
+            Arg::Scalar(ScalarArg::Real(v)) => Ok(Some(v.into_pyobject(py)?.into_any())),
             buffer => {
                 let lent = Buffer::at(D::address(buffer).unwrap_or(0), slot);
                 torch.tensor(capsule::capsule(py, &lent, self.place)?).map(Some)
@@ -112,8 +112,8 @@ impl Call {
 /// What tells one argument of a launch from another.
 fn number<D: Lent>(arg: &mut Arg<'_, D>) -> u64 {
     match arg {
-        Arg::Scalar(Scalar::Int(v)) => *v as u64,
-        Arg::Scalar(Scalar::Real(v)) => v.to_bits(),
+        Arg::Scalar(ScalarArg::Int(v)) => *v as u64,
+        Arg::Scalar(ScalarArg::Real(v)) => v.to_bits(),
         buffer => D::address(buffer).unwrap_or(0) as u64,
     }
 }

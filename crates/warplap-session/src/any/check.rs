@@ -2,11 +2,11 @@
 //! library, the reference and whoever else there is time for, and how far each is behind goes out. A proof says that a
 //! winner is right; this says whether it is fast.
 
+use warplap_core::engine::How;
 use warplap_core::progress::Observer;
-use warplap_core::record::{Edition, Record};
+use warplap_core::record::{Record, TuningRun};
 use warplap_core::settings::{Settings, Stop};
 use warplap_core::store::{self, Store};
-use warplap_core::tuner::How;
 
 use super::AnyDevice;
 use super::prove::as_raced;
@@ -15,7 +15,7 @@ use super::prove::as_raced;
 #[derive(Clone, Debug)]
 pub struct Claim {
     record: Record,
-    edition: Edition,
+    edition: TuningRun,
 }
 
 impl Claim {
@@ -35,7 +35,7 @@ pub struct Checked {
     /// The winner that was said.
     pub said: String,
     /// The winner here.
-    pub found: String,
+    pub result: String,
     /// How much slower the one that was said is here (0.05 = 5 %): nothing where it did not pass.
     pub behind: Option<f64>,
     /// Whether the two cannot be told apart.
@@ -90,7 +90,7 @@ pub fn check(
         problem: record.problem.clone(),
         origin: edition.origin.clone(),
         said: said.to_string(),
-        found: tuned.edition.verdict.winner.to_string(),
+        result: tuned.edition.verdict.winner.to_string(),
         behind: here.map(|r| r.behind),
         tie: here.is_some_and(|r| r.tie || r.won),
     })

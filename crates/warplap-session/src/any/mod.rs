@@ -11,7 +11,7 @@ pub use check::{Checked, Claim, check, claims};
 pub(crate) use device::cuda;
 pub use device::{AnyDevice, Kind, Wanted, kinds};
 pub use prove::{ProvedAll, prove};
-pub use warplap_core::tuner::{AnyTuner, Found, Standing};
+pub use warplap_core::engine::{AnyTuner, StoredAnswer, VariantStatus};
 
 use std::sync::OnceLock;
 
@@ -19,7 +19,7 @@ use warplap_core::problem::ProblemError;
 use warplap_core::settings::Settings;
 use warplap_core::store::Store;
 #[cfg(any(feature = "cpu", feature = "cuda"))]
-use warplap_core::{catalog::Raced, tuner::Tuner};
+use warplap_core::{catalog::Raced, engine::Tuner};
 #[cfg(feature = "cpu")]
 use warplap_cpu::Cpu;
 #[cfg(feature = "cuda")]

@@ -2,11 +2,11 @@
 //! or is told with the reason. A program that only replays uses what has passed, and nothing else from elsewhere.
 
 use warplap_core::bucket::Bucket;
+use warplap_core::engine::Proved;
 use warplap_core::key::Key;
 use warplap_core::record::Record;
 use warplap_core::settings::{Settings, Stop};
 use warplap_core::store::{Checked, Store};
-use warplap_core::tuner::Proved;
 
 use super::{AnyDevice, Operation, operation};
 

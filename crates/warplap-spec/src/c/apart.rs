@@ -10,9 +10,9 @@ use warplap::core::array::Array;
 use warplap::core::device::{Device, Launch, Limits, Span};
 use warplap::core::fingerprint::Fingerprint;
 use warplap::core::measure::{Lap, Policy};
+use warplap::core::perturb_inputs::PerturbedSpot;
 use warplap::core::rejection::Rejection;
 use warplap::core::roofline::Ceilings;
-use warplap::core::stir::Spot;
 use warplap::core::store::Store;
 use warplap::core::verify::poison_of;
 use warplap::{Cpu, DType, Error};
@@ -196,7 +196,7 @@ impl Device for Apart {
     fn lap<'k>(
         &'k self,
         policy: Policy,
-        sets: &[Vec<Spot>],
+        sets: &[Vec<PerturbedSpot>],
         mut launch: Launch<'k, Self>,
     ) -> Result<Box<dyn Lap + 'k>, Rejection> {
         let recorder = Queue { patience: AtomicU64::new(0), recording: Some(Mutex::default()) };
@@ -213,8 +213,8 @@ impl Device for Apart {
         self.queue.patience.store(seconds.to_bits(), Ordering::Relaxed);
     }
 
-    fn moods(&self) -> f64 {
-        self.cpu.moods()
+    fn spread_seconds(&self) -> f64 {
+        self.cpu.spread_seconds()
     }
 
     fn stolen(&self) -> f64 {

@@ -133,20 +133,20 @@ impl Workshop {
         defines: &[(String, String)],
     ) -> Result<PathBuf, Rejection> {
         let at = |end: &str| self.folder.path().join(format!("{stem}.{end}"));
-        let (door, library, log) = (at("c"), at("so"), at("log"));
+        let (entry_source, library, log) = (at("c"), at("so"), at("log"));
         let source = std::path::absolute(&code.path).map_err(|e| failed("the source", e))?;
-        std::fs::write(&door, text::door(&source, &code.entry, arguments))
+        std::fs::write(&entry_source, text::entry_source(&source, &code.entry, arguments))
             .map_err(|e| failed("no room to build", e))?;
         let mut command = command(&self.compiler);
         command.args(FLAGS).args(&code.flags).args(defines.iter().map(|(name, value)| format!("-D{name}={value}")));
-        command.arg("-o").arg(&library).arg(&door).arg("-lm");
+        command.arg("-o").arg(&library).arg(&entry_source).arg("-lm");
         let ended = child::run(&mut command, &log, COMPILE).map_err(|e| failed(&self.compiler, e))?;
-        let _ = std::fs::remove_file(&door);
+        let _ = std::fs::remove_file(&entry_source);
         match ended.status {
             Some(status) if status.success() => Ok(library),
-            Some(status) => {
-                Err(Rejection::DoesNotBuild { reason: first_error(&ended.said, (&source, &door), &code.path, status) })
-            }
+            Some(status) => Err(Rejection::DoesNotBuild {
+                reason: first_error(&ended.said, (&source, &entry_source), &code.path, status),
+            }),
             None => Err(failed("the compiler", format!("took longer than {} s", COMPILE.as_secs()))),
         }
     }
@@ -194,13 +194,18 @@ fn command(compiler: &str) -> Command {
 }
 
 /// The first line that says what is wrong, with the user's own name of the file.
-fn first_error(said: &str, (full, door): (&Path, &Path), own: &Path, status: std::process::ExitStatus) -> String {
+fn first_error(
+    said: &str,
+    (full, entry_source): (&Path, &Path),
+    own: &Path,
+    status: std::process::ExitStatus,
+) -> String {
     let is_error =
         |line: &&str| line.contains("error:") || line.contains("undefined reference") || line.contains("cannot find");
     let line = said.lines().find(is_error).or_else(|| said.lines().find(|l| !l.trim().is_empty()));
     let fallback = || format!("the compiler {}", words(status));
     line.map_or_else(fallback, |l| {
         let line = l.trim().replace(&*full.to_string_lossy(), &own.to_string_lossy());
-        line.replace(&*door.to_string_lossy(), "the call of the kernel")
+        line.replace(&*entry_source.to_string_lossy(), "the call of the kernel")
     })
 }

@@ -22,7 +22,7 @@ const MOST: usize = 64;
 /// A library in this process, with its door.
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    door: Door,
+    entry: Door,
     // Unloaded after the last call.
     _library: Library,
 }
@@ -36,8 +36,8 @@ impl Loaded {
         // what its initialisers do is the user's word.
         let library = keeping_mode(|| unsafe { Library::new(path) }).map_err(failed)?;
         // SAFETY: the door has this type: it is written in `text::door`.
-        let door = unsafe { *library.get::<Door>(DOOR.as_bytes()).map_err(failed)? };
-        Ok(Loaded { door, _library: library })
+        let entry = unsafe { *library.get::<Door>(DOOR.as_bytes()).map_err(failed)? };
+        Ok(Loaded { entry, _library: library })
     }
 
     /// Calls the kernel on buffers.
@@ -65,7 +65,7 @@ impl Loaded {
         // SAFETY: the list holds as many pointers as the door reads, to buffers of the lengths the kernel was tried out
         // with (the caller's word); inputs are only read by a kernel that keeps its word, and whoever proves it checks
         // that they were.
-        unsafe { (self.door)(at.as_ptr()) };
+        unsafe { (self.entry)(at.as_ptr()) };
         Ok(())
     }
 }

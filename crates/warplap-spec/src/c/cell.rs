@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use warplap::core::rejection::Rejection;
-use warplap_worker::{Gone, Guest, Program};
+use warplap_worker::{ChildProcess, Gone, Program};
 
 use super::memory::Memory;
 use super::reply::{self, Reply};
@@ -28,7 +28,7 @@ pub(crate) type Place<'m> = (&'m Memory, u64);
 
 /// A process in which one kernel runs.
 pub(crate) struct Cell {
-    guest: Guest,
+    guest: ChildProcess,
     regions: HashMap<u64, u64>,
     number: u64,
     calls: u64,
@@ -69,7 +69,7 @@ impl Cell {
         let arguments = vec![memory.to_string().into()];
         let program = Program { path: program.into(), arguments, environment: Vec::new() };
         let failed = |why: String| Rejection::LaunchFailed { reason: why };
-        let guest = Guest::start(&program).map_err(|e| failed(format!("no process to run it in: {e}")))?;
+        let guest = ChildProcess::start(&program).map_err(|e| failed(format!("no process to run it in: {e}")))?;
         let mut cell = Cell { guest, regions: HashMap::new(), number: 0, calls: 0, longest: 0.0, fallen: None };
         let mut path = std::os::unix::ffi::OsStrExt::as_bytes(library.as_os_str()).to_vec();
         path.resize(path.len().next_multiple_of(8), 0);
@@ -184,6 +184,6 @@ impl Cell {
 /// Whether programs get large pages without asking: then kernels shall have them here too.
 fn large_pages() -> bool {
     static ALWAYS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    let told = || std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-    *ALWAYS.get_or_init(|| told().is_ok_and(|text| text.contains("[always]")))
+    let message = || std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    *ALWAYS.get_or_init(|| message().is_ok_and(|text| text.contains("[always]")))
 }

@@ -6,12 +6,12 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
-use warplap::core::passing::Passing;
 use warplap::core::store;
+use warplap::core::temp_dirs::ScratchDir;
 
 /// A folder of one's own. Dropping it removes it.
 #[derive(Debug)]
-pub(crate) struct Folder(Passing);
+pub(crate) struct Folder(ScratchDir);
 
 impl Folder {
     /// Makes one below the user's cache directory, or, where there is none to be trusted, in the temporary directory.
@@ -19,7 +19,7 @@ impl Folder {
         let root = store::default_root().filter(|root| store::is_private(root).is_ok());
         match root.map(|root| Self::below(&root.join("build-v1"))) {
             Some(Ok(folder)) => Ok(folder),
-            _ => Passing::new().map(Folder),
+            _ => ScratchDir::new().map(Folder),
         }
     }
 
@@ -27,7 +27,7 @@ impl Folder {
         // With no rights for others from the very call that makes it, whatever the umask.
         DirBuilder::new().mode(0o700).recursive(true).create(root)?;
         is_ours(root)?;
-        Passing::within(root).map(Folder)
+        ScratchDir::within(root).map(Folder)
     }
 
     /// Where it is.

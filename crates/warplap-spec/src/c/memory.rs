@@ -90,18 +90,18 @@ impl Memory {
     /// Where somebody wrote beside the content, if so, in bytes from its beginning. The bands are mended: nobody else
     /// is blamed for it.
     pub(crate) fn trespass(&self) -> io::Result<Option<i64>> {
-        let mut found = None;
+        let mut result = None;
         let mut bytes = [0; BAND as usize];
         for (start, len) in self.bands() {
             let band = &mut bytes[..len];
             self.file.read_exact_at(band, start)?;
             if let Some(at) = band.iter().position(|b| *b != MARK) {
-                found = found.or(Some((start + at as u64) as i64 - self.at as i64));
+                result = result.or(Some((start + at as u64) as i64 - self.at as i64));
                 band.fill(MARK);
                 self.file.write_all_at(band, start)?;
             }
         }
-        Ok(found)
+        Ok(result)
     }
 }
 

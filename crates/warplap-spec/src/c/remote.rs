@@ -82,13 +82,13 @@ impl Kernel<Apart> for Remote {
     fn launch(&self, args: &mut [Arg<'_, Apart>], queue: &Queue) -> Result<(), Rejection> {
         let mut spots = Vec::with_capacity(args.len());
         let numbered = self.spec.arguments.iter().enumerate().filter(|(_, a)| a.role != Role::Constant);
-        for ((argument, given), arg) in numbered.zip(args) {
+        for ((argument, inputs), arg) in numbered.zip(args) {
             let spot = |view: View<'_>| Spot { memory: view.memory.clone(), offset: view.offset(), argument };
-            match given.role {
+            match inputs.role {
                 // It was written into the door.
-                Role::Scalar => given.check(arg.scalar()?)?,
-                Role::Out | Role::InOut => spots.push(held(&arg.write()?.0, given).map(spot)?),
-                Role::In | Role::Constant => spots.push(held(&arg.read()?, given).map(spot)?),
+                Role::Scalar => inputs.check(arg.scalar()?)?,
+                Role::Out | Role::InOut => spots.push(held(&arg.write()?.0, inputs).map(spot)?),
+                Role::In | Role::Constant => spots.push(held(&arg.read()?, inputs).map(spot)?),
             }
         }
         let launch = Recorded { spec: self.spec.clone(), cell: self.cell.clone(), spots };
@@ -107,8 +107,8 @@ fn held<'a>(view: &View<'a>, argument: &Argument) -> Result<View<'a>, Rejection>
 
 /// Whether somebody wrote beside an argument.
 pub(super) fn trespassed(memory: &Memory, name: &str, dtype: DType) -> Result<(), Rejection> {
-    let found = memory.trespass().map_err(|e| Rejection::LaunchFailed { reason: format!("shared memory: {e}") })?;
-    let Some(at) = found else { return Ok(()) };
+    let result = memory.trespass().map_err(|e| Rejection::LaunchFailed { reason: format!("shared memory: {e}") })?;
+    let Some(at) = result else { return Ok(()) };
     let element = at.div_euclid(dtype.bytes() as i64);
     Err(wrong(format!("wrote outside of '{name}', near element {element}")))
 }
@@ -243,10 +243,10 @@ impl Lap for RemoteLap {
         let started = Instant::now();
         let timed = self.sample();
         let (passed, timed) = (started.elapsed().as_secs_f64(), timed?);
-        let (told, launches) = (timed.seconds, f64::from(timed.calls));
+        let (text, launches) = (timed.seconds, f64::from(timed.calls));
         self.batch = usual;
-        if passed > 3.0 * told + 1e-6 * launches + LONG_SAMPLE / 2.0 {
-            let reason = format!("its process told {told:.4} s of {launches} launches, and {passed:.4} s passed");
+        if passed > 3.0 * text + 1e-6 * launches + LONG_SAMPLE / 2.0 {
+            let reason = format!("its process told {text:.4} s of {launches} launches, and {passed:.4} s passed");
             return Err(wrong(reason));
         }
         Ok(())

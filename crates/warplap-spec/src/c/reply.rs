@@ -25,8 +25,8 @@ impl Reply {
     /// Reads the reply to an order: its number, the calls it asked for, and the time that passed here meanwhile.
     pub(crate) fn read(bytes: &[u8; BYTES], number: u64, calls: u64, passed: Duration) -> Result<Reply, Rejection> {
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[8 * at + i]));
-        let [told, failed, nanoseconds, stale, counted, mode] = std::array::from_fn(word);
-        if told != number {
+        let [text, failed, nanoseconds, stale, counted, mode] = std::array::from_fn(word);
+        if text != number {
             return Err(Rejection::Crashed { reason: "the worker answers out of turn".into() });
         }
         if mode != 0 {
@@ -34,8 +34,8 @@ impl Reply {
         }
         // Patience is measured by what it tells: who told of a century could hang for three.
         if u128::from(nanoseconds) > passed.as_nanos() {
-            let (told, passed) = (nanoseconds as f64 * 1e-9, passed.as_secs_f64());
-            return Err(wrong(format!("its process told {told:.4} s, and {passed:.4} s passed")));
+            let (text, passed) = (nanoseconds as f64 * 1e-9, passed.as_secs_f64());
+            return Err(wrong(format!("its process told {text:.4} s, and {passed:.4} s passed")));
         }
         if stale > calls {
             return Err(wrong(format!("its process told of {stale} unwritten outputs in {calls} launches")));

@@ -12,16 +12,16 @@ pub(crate) const DOOR: &str = "warplap_call";
 
 /// A file that includes the user's source and adds the door: pointers come in a list, numbers are written here. The
 /// call goes through a volatile pointer, so that the compiler cannot make a special version for these very numbers.
-pub(crate) fn door(source: &Path, entry: &str, arguments: &[Argument]) -> String {
+pub(crate) fn entry_source(source: &Path, entry: &str, arguments: &[Argument]) -> String {
     let mut at = 0;
-    let mut given = |argument: &Argument| match &argument.value {
+    let mut inputs = |argument: &Argument| match &argument.value {
         Some(value) => format!("({}){}", argument.element.c_name(), literal(argument, value)),
         None => {
             at += 1;
             format!("({}*)at[{}]", argument.element.c_name(), at - 1)
         }
     };
-    let list: Vec<String> = arguments.iter().map(&mut given).collect();
+    let list: Vec<String> = arguments.iter().map(&mut inputs).collect();
     let path = source.to_string_lossy().replace('\\', "\\\\").replace('"', "\\\"");
     format!(
         "#include \"{path}\"\n\
@@ -67,7 +67,7 @@ mod tests {
             number(Element::Stored(DType::F64), Value::from(0.5)),
             buffer("y", Role::Out),
         ];
-        let text = door(Path::new("/tmp/a b.c"), "f", &arguments);
+        let text = entry_source(Path::new("/tmp/a b.c"), "f", &arguments);
         assert!(text.contains("#include \"/tmp/a b.c\""), "{text}");
         let call = "((float*)at[0], (long long)(-5LL), (double)(5.00000000000000000e-1), (float*)at[1])";
         assert!(text.contains(call), "{text}");

@@ -12,7 +12,7 @@ use warplap::core::device::Device;
 use warplap::core::error::Error;
 use warplap::core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap::core::rejection::Rejection;
-use warplap::core::sandbox::{SandboxRequest, Stage};
+use warplap::core::sandbox::{ProofStage, SandboxRequest};
 use warplap::core::space::Config;
 use warplap::core::variant::{Kernel, Variant};
 use warplap::core::verify::poison_of;
@@ -67,23 +67,23 @@ impl Right {
 
     /// Runs it once, step by step: whatever it does, it does under the deadline of that step and to its own account. As
     /// somebody who is asked for answers, its faults would be nobody's.
-    pub(crate) fn tried_out(&self, cuda: &Cuda, seed: u64, stage: &mut dyn FnMut(Stage)) -> Result<(), Rejection> {
+    pub(crate) fn tried_out(&self, cuda: &Cuda, seed: u64, stage: &mut dyn FnMut(ProofStage)) -> Result<(), Rejection> {
         let failed = |e: Error| Rejection::LaunchFailed { reason: e.to_string() };
-        stage(Stage::Draw);
+        stage(ProofStage::Draw);
         let drawn = self.0.draw(&mut fastrand::Rng::with_seed(seed));
         let upload = |a: &Array| if a.is_empty() { Ok(None) } else { cuda.upload_queued(a).map(Some) };
         let buffers = drawn.iter().map(upload).collect::<Result<Vec<_>, Error>>().map_err(failed)?;
         let inputs: Vec<Option<View<'_>>> = buffers.iter().map(|b| b.as_ref().map(View::from)).collect();
-        stage(Stage::Build);
+        stage(ProofStage::Build);
         let kernel = PlainCuda(self.0.clone()).built(cuda)?;
-        stage(Stage::Run);
-        let given = self.given(&kernel, &inputs, cuda)?;
-        stage(Stage::Judge);
-        self.values(&given).map(drop)
+        stage(ProofStage::Run);
+        let arguments = self.outputs(&kernel, &inputs, cuda)?;
+        stage(ProofStage::Judge);
+        self.values(&arguments).map(drop)
     }
 
     /// What a kernel leaves in poisoned outputs and, on copies, in what it changes in place.
-    fn given(&self, kernel: &Built, inputs: &Inputs<'_, Cuda>, cuda: &Cuda) -> Result<Vec<Array>, Rejection> {
+    fn outputs(&self, kernel: &Built, inputs: &Inputs<'_, Cuda>, cuda: &Cuda) -> Result<Vec<Array>, Rejection> {
         let failed = |e: Error| Rejection::LaunchFailed { reason: e.to_string() };
         let written = |(argument, input): (&Argument, &Option<View<'_>>)| {
             let (dtype, len) = (argument.dtype(), argument.len());
@@ -97,12 +97,12 @@ impl Right {
         let outputs = self.0.parameters().zip(inputs).filter(|(argument, _)| argument.is_output());
         let mut buffers = outputs.map(written).collect::<Result<Vec<Buffer>, Rejection>>()?;
         let mut outputs = buffers.iter_mut();
-        let lent = self.0.parameters().zip(inputs).map(|(argument, input)| match argument.role {
+        let borrowed = self.0.parameters().zip(inputs).map(|(argument, input)| match argument.role {
             Role::Scalar => Arg::Scalar(argument.scalar()),
             Role::Out | Role::InOut => outputs.next().map_or(Arg::Absent, |buffer| Arg::Write(buffer.into())),
             Role::In | Role::Constant => Arg::optional(*input),
         });
-        let mut args: Vec<Arg<'_, Cuda>> = lent.collect();
+        let mut args: Vec<Arg<'_, Cuda>> = borrowed.collect();
         self.0.signature().check(&args).map_err(failed)?;
         kernel.launch(&mut args, cuda.stream())?;
         drop(args);
@@ -112,9 +112,9 @@ impl Right {
     }
 
     /// Every output in double precision; a Rejection where something was not written.
-    fn values(&self, given: &[Array]) -> Result<Vec<Vec<f64>>, Rejection> {
-        let values = |(argument, given): (&Argument, &Array)| {
-            let (poison, values) = (poison_of(given.dtype()), given.to_f64());
+    fn values(&self, arguments: &[Array]) -> Result<Vec<Vec<f64>>, Rejection> {
+        let values = |(argument, arguments): (&Argument, &Array)| {
+            let (poison, values) = (poison_of(arguments.dtype()), arguments.to_f64());
             match values.iter().position(|v| v.is_nan() || *v == poison) {
                 None => Ok(values),
                 Some(at) => {
@@ -123,7 +123,7 @@ impl Right {
                 }
             }
         };
-        self.0.written().zip(given).map(values).collect()
+        self.0.written().zip(arguments).map(values).collect()
     }
 }
 
@@ -131,7 +131,7 @@ impl Oracle<KernelFile, Cuda> for Right {
     fn answer(&self, _: &KernelProblem, inputs: &Inputs<'_, Cuda>, cuda: &Cuda) -> Result<Vec<FarAnswer<Cuda>>, Error> {
         let answered = || {
             let kernel = PlainCuda(self.0.clone()).built(cuda)?;
-            self.values(&self.given(&kernel, inputs, cuda)?)
+            self.values(&self.outputs(&kernel, inputs, cuda)?)
         };
         let refused = |why: Rejection| Error::Device(format!("the reference gives no answer: {why}"));
         let answer = |(argument, values): (&Argument, Vec<f64>)| {

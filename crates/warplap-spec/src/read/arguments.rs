@@ -104,8 +104,8 @@ fn argument(
     places: &Places,
 ) -> Result<Argument, SpecError> {
     let name = draft.name.clone();
-    let wrong = |at: &Range<usize>, what: &str, found: &str, expected: &str| {
-        places.at(at, format!("argument '{name}' has the {what} '{found}': expected {expected}"))
+    let wrong = |at: &Range<usize>, what: &str, result: &str, expected: &str| {
+        places.at(at, format!("argument '{name}' has the {what} '{result}': expected {expected}"))
     };
     let (text, at) = (draft.dtype.get_ref(), draft.dtype.span());
     let element = Element::parse(text).ok_or_else(|| wrong(&at, "dtype", text, Element::EXPECTED))?;

@@ -1,7 +1,7 @@
 //! The space of a spec: axes, derived values and rules, which may name constants too.
 
 use toml::{Spanned, Value as Written};
-use warplap::core::space::{Axis, Config, Expr, Kind, Rule, Space, SpaceError, Value};
+use warplap::core::space::{Axis, Config, Expr, ExprKind, Rule, Space, SpaceError, Value};
 
 use super::Places;
 use super::draft::Draft;
@@ -90,14 +90,14 @@ pub(super) fn space(draft: &Draft, constants: &Constants, places: &Places) -> Re
 
 /// A space with one more rule, which may name constants too.
 fn ruled(space: Space, text: &str, constants: &Constants) -> Result<Space, SpaceError> {
-    let what = || format!("rule '{}'", warplap::core::letters::brief(text.trim()));
+    let what = || format!("rule '{}'", warplap::core::sanitize_text::brief(text.trim()));
     let expr = Expr::parse(text).map_err(|error| SpaceError::Expr { what: what(), error })?;
     let named: Vec<(String, Value)> =
         constants.iter().filter(|(c, _)| expr.names().contains(&c.as_str())).cloned().collect();
     if named.is_empty() {
         return space.constrain(text);
     }
-    let known: Vec<(&str, Kind)> = space.kinds().into_iter().chain(kinds(&named)).collect();
+    let known: Vec<(&str, ExprKind)> = space.kinds().into_iter().chain(kinds(&named)).collect();
     expr.check(&known).map_err(|error| SpaceError::Expr { what: what(), error })?;
     let axes: Vec<String> =
         expr.names().into_iter().filter(|n| named.iter().all(|(c, _)| c != n)).map(str::to_string).collect();

@@ -150,9 +150,9 @@ fn answers(files: &Spanned<Files>, arguments: &[Argument], places: &Places) -> R
     let outputs: Vec<&Argument> = arguments.iter().filter(|a| a.is_output()).collect();
     let names = files.get_ref().names();
     if names.len() != outputs.len() {
-        let (found, expected) = (names.len(), outputs.len());
+        let (result, expected) = (names.len(), outputs.len());
         let reason = format!(
-            "there are {found} answer files and {expected} outputs: expected one file for each argument that is out or inout"
+            "there are {result} answer files and {expected} outputs: expected one file for each argument that is out or inout"
         );
         return Err(places.at(&at, reason));
     }

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use toml::{Spanned, Value as Written};
-use warplap::core::space::{Expr, Kind, Space, Value};
+use warplap::core::space::{Expr, ExprKind, Space, Value};
 
 use super::Places;
 use super::draft::{Draft, LaunchDraft, ReferenceDraft};
@@ -31,7 +31,7 @@ pub(super) fn launch(
     if language == Language::C {
         return Err(places.at(&spanned.span(), "a C kernel has no [launch]: expected it for language = \"cuda\" alone"));
     }
-    let known: Vec<(&str, Kind)> = space.kinds().into_iter().chain(kinds(constants)).collect();
+    let known: Vec<(&str, ExprKind)> = space.kinds().into_iter().chain(kinds(constants)).collect();
     checked(spanned.get_ref(), &known, places).map(Some)
 }
 
@@ -47,7 +47,7 @@ pub(super) fn reference_launch(
     checked(launch.get_ref(), &kinds(constants), places).map(Some).map_err(alone)
 }
 
-fn checked(draft: &LaunchDraft, known: &[(&str, Kind)], places: &Places) -> Result<Launch, SpecError> {
+fn checked(draft: &LaunchDraft, known: &[(&str, ExprKind)], places: &Places) -> Result<Launch, SpecError> {
     let one = |written: &Written, at: &Range<usize>| -> Result<Expr, SpecError> {
         let text = match plain(written) {
             Some(Value::Text(text)) => text,

@@ -91,8 +91,8 @@ mod tests {
             ("a,b\n1", "line 2 has 1 values: expected 2"),
             ("a,b\n", "lists no config"),
         ] {
-            let found = points(text, &axes()).unwrap_err();
-            assert!(found.contains(said), "{text:?}: {found}");
+            let result = points(text, &axes()).unwrap_err();
+            assert!(result.contains(said), "{text:?}: {result}");
         }
     }
 }

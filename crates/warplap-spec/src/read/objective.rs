@@ -4,7 +4,7 @@
 use toml::Spanned;
 use warplap::core::objective::{Objective, Spent};
 use warplap::core::roofline::Work;
-use warplap::core::space::{Config, Expr, Kind, Space, Value};
+use warplap::core::space::{Config, Expr, ExprKind, Space, Value};
 
 use super::Places;
 use super::draft::MetricDraft;
@@ -43,8 +43,8 @@ pub(super) fn objective(
     };
     let named = NAMED.iter().find(|(name, ..)| *name == text);
     let usual = named.is_some_and(|(.., highest)| *highest);
-    if let (true, Some(given), Some((_, at))) = (named.is_some() || text == "time", highest, &goal)
-        && given != usual
+    if let (true, Some(inputs), Some((_, at))) = (named.is_some() || text == "time", highest, &goal)
+        && inputs != usual
     {
         let right = if usual { "highest" } else { "lowest" };
         return Err(places.at(at, format!("the {right} {text} wins: expected goal = \"{right}\", or none")));
@@ -53,11 +53,11 @@ pub(super) fn objective(
         return Ok(Objective::default());
     }
     let expr = Expr::parse(named.map_or(text, |(_, expr, _)| expr)).map_err(|e| places.at(&at, e))?;
-    let spent = SPENT.map(|name| (name, Kind::Number));
-    let known: Vec<(&str, Kind)> = spent.into_iter().chain(space.kinds()).chain(kinds(constants)).collect();
+    let spent = SPENT.map(|name| (name, ExprKind::Number));
+    let known: Vec<(&str, ExprKind)> = spent.into_iter().chain(space.kinds()).chain(kinds(constants)).collect();
     let names = || format!("expected time, {}, or an expression", NAMED.map(|(name, ..)| name).join(", "));
     let kind = expr.check(&known).map_err(|e| places.at(&at, format!("the objective: {e}\n{}", names())))?;
-    if kind == Kind::Text {
+    if kind == ExprKind::Text {
         return Err(places.at(&at, format!("the objective is a text: {}", names())));
     }
     let reads = |name: &str| expr.names().contains(&name);

@@ -174,10 +174,10 @@ fn argument(json: &Json, sizes: &[String]) -> Result<Spanned<ArgumentDraft>, Str
         json["Type"].as_str().ok_or_else(|| format!("argument '{name}' has no Type: expected one"))?.to_string();
     let fill = json["FillType"].as_str().unwrap_or("Random");
     let number = &json["FillValue"];
-    let (mut role, mut shape, mut filled, mut given) = ("in", None, None, None);
+    let (mut role, mut shape, mut filled, mut inputs) = ("in", None, None, None);
     if json["MemoryType"].as_str() == Some("Scalar") {
         role = "scalar";
-        given = Some(own(value(number).ok_or_else(|| format!("scalar '{name}': expected a FillValue"))?));
+        inputs = Some(own(value(number).ok_or_else(|| format!("scalar '{name}': expected a FillValue"))?));
     } else {
         let mut size = plain(&json["Size"]);
         for (i, one) in sizes.iter().enumerate() {
@@ -200,7 +200,7 @@ fn argument(json: &Json, sizes: &[String]) -> Result<Spanned<ArgumentDraft>, Str
         }));
     }
     let role = Some(own(role.to_string()));
-    Ok(own(ArgumentDraft { name, dtype: own(dtype), role, shape, fill: filled, file: None, value: given }))
+    Ok(own(ArgumentDraft { name, dtype: own(dtype), role, shape, fill: filled, file: None, value: inputs }))
 }
 
 /// Kernel Tuner's launch: blocks are `block_size_x` and so on, and the grid is the problem divided by them.
@@ -208,8 +208,8 @@ fn launch(kernel: &Json, sizes: &[String], axes: &BTreeMap<String, Spanned<Value
     let letters = ["X", "Y", "Z"];
     let block = |i: usize| {
         let usual = format!("block_size_{}", letters[i].to_lowercase());
-        let given = kernel["LocalSize"][letters[i]].as_str().map(str::to_string);
-        given.unwrap_or_else(|| if axes.contains_key(&usual) { usual } else { "1".into() })
+        let inputs = kernel["LocalSize"][letters[i]].as_str().map(str::to_string);
+        inputs.unwrap_or_else(|| if axes.contains_key(&usual) { usual } else { "1".into() })
     };
     let grid = |i: usize| -> String {
         let divisors: Vec<String> = match kernel[format!("GridDiv{}", letters[i])].as_array() {

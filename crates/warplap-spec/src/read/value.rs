@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use toml::{Spanned, Value as Written};
-use warplap::core::space::{Expr, Kind, Value};
+use warplap::core::space::{Expr, ExprKind, Value};
 
 use super::Places;
 use crate::error::SpecError;
@@ -58,8 +58,8 @@ pub(super) fn in_order<T>(table: &BTreeMap<String, Spanned<T>>) -> Vec<(&String,
     entries
 }
 
-pub(super) fn kinds(constants: &Constants) -> Vec<(&str, Kind)> {
-    let kind = |v: &Value| if matches!(v, Value::Text(_)) { Kind::Text } else { Kind::Number };
+pub(super) fn kinds(constants: &Constants) -> Vec<(&str, ExprKind)> {
+    let kind = |v: &Value| if matches!(v, Value::Text(_)) { ExprKind::Text } else { ExprKind::Number };
     constants.iter().map(|(name, value)| (name.as_str(), kind(value))).collect()
 }
 

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use warplap_core::candidate::{Candidate, SourceHash};
 use warplap_core::measure::Policy;
-use warplap_core::proving::Prove;
 use warplap_core::rejection::Rejection;
-use warplap_core::sandbox::{Passed, Refusal, SandboxRequest, Stage};
+use warplap_core::sandbox::{Passed, ProofStage, Refusal, SandboxRequest};
 use warplap_core::space::Config;
-use warplap_worker::{Class, Compile, CompileOrder, Crew, Fault, Ground, Hosted, Sandbox, Service, Setup};
+use warplap_core::worker_entry::Prove;
+use warplap_worker::{Class, Compile, CompileOrder, Fault, Ground, Hosted, Sandbox, Service, Setup, WorkerSetup};
 
 /// Says to a worker that its device cannot be opened.
 pub const NO_DEVICE: &str = "STANDIN_HAS_NO_DEVICE";
@@ -73,14 +73,14 @@ impl Compile for Echo {
 struct Acting(Arc<Standin>);
 
 impl Prove for Acting {
-    fn prove(&mut self, request: &SandboxRequest, stage: &mut dyn FnMut(Stage)) -> Result<Passed, Refusal> {
+    fn prove(&mut self, request: &SandboxRequest, stage: &mut dyn FnMut(ProofStage)) -> Result<Passed, Refusal> {
         let act = &request.candidate.variant[..];
         let refused = || Err(Rejection::LaunchFailed { reason: "refused".into() }.into());
-        stage(Stage::Draw);
+        stage(ProofStage::Draw);
         if act == "dies_drawing" {
             std::process::abort();
         }
-        stage(Stage::Build);
+        stage(ProofStage::Build);
         match act {
             "aborts" => std::process::abort(),
             // SAFETY: none: nothing is mapped there, and that is the point. Only a worker ever comes here.
@@ -88,14 +88,14 @@ impl Prove for Acting {
             "exits" => std::process::exit(0),
             "panics" => panic!("planted"),
             "begins_for_ever" => loop {
-                stage(Stage::Run);
+                stage(ProofStage::Run);
                 std::thread::sleep(Duration::from_millis(1));
             },
             "builds_slowly" => sleep(Duration::from_millis(700)),
             "is_unknown" => return Err(Refusal::Unknown("nobody is called so".into())),
             _ => {}
         }
-        stage(Stage::Run);
+        stage(ProofStage::Run);
         match act {
             "hangs" => sleep(Duration::from_secs(600)),
             // A device may take a while to tell of a fault.
@@ -115,7 +115,7 @@ impl Prove for Acting {
             }
             _ => {}
         }
-        stage(Stage::Judge);
+        stage(ProofStage::Judge);
         match act {
             "is_wrong" => Err(Rejection::WrongAnswer { error: 9.0, allowed: 1.0, reason: "off".into() }.into()),
             _ => Ok(Passed { error: 0.5, seconds: 1e-6 }),
@@ -136,10 +136,10 @@ fn only(test: &str) -> [String; 4] {
 }
 
 /// This very program as the worker.
-pub fn crew() -> Crew {
-    let mut crew = Crew::usual();
-    crew.choose(env::current_exe().unwrap(), only("worker").map(Into::into).to_vec());
-    crew
+pub fn worker_setup() -> WorkerSetup {
+    let mut workers = WorkerSetup::usual();
+    workers.choose(env::current_exe().unwrap(), only("worker").map(Into::into).to_vec());
+    workers
 }
 
 /// A test of this program in a process of its own.
@@ -157,11 +157,11 @@ pub fn request(act: &str) -> SandboxRequest {
 }
 
 /// Lets a candidate prove itself in a worker of this crew, if one is to be had.
-pub fn prove(sandbox: &Sandbox, crew: &Crew, request: &SandboxRequest) -> Option<Result<Passed, Rejection>> {
-    sandbox.prove(crew, || Setup::prover(Standin::kind(), 0, None), request)
+pub fn prove(sandbox: &Sandbox, workers: &WorkerSetup, request: &SandboxRequest) -> Option<Result<Passed, Rejection>> {
+    sandbox.prove(workers, || Setup::prover(Standin::kind(), 0, None), request)
 }
 
 /// As [`prove`], where there is a worker.
 pub fn ask(sandbox: &Sandbox, act: &str) -> Result<Passed, Rejection> {
-    prove(sandbox, &crew(), &request(act)).expect("a worker")
+    prove(sandbox, &worker_setup(), &request(act)).expect("a worker")
 }

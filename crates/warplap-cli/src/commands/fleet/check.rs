@@ -62,7 +62,7 @@ fn tell(checked: &[Checked], console: &Console) -> Result<(), Failure> {
     if console.json {
         return console.lines(checked.iter().map(|c| {
             json!({
-                "problem": c.problem, "origin": c.origin, "said": c.said, "found": c.found,
+                "problem": c.problem, "origin": c.origin, "said": c.said, "found": c.result,
                 "behind": c.behind, "tie": c.tie, "off": c.is_off(OFF),
             })
         }));
@@ -74,7 +74,7 @@ fn tell(checked: &[Checked], console: &Console) -> Result<(), Failure> {
             Some(behind) => format!("{:.1} %", 100.0 * behind),
             None => "not right".to_string(),
         };
-        let cells = [&c.problem, &c.origin, &c.said, &behind, &c.found];
+        let cells = [&c.problem, &c.origin, &c.said, &behind, &c.result];
         table.row(cells.map(|cell| cell.as_str().into()));
     }
     if !checked.is_empty() {

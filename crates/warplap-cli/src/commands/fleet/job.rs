@@ -37,9 +37,9 @@ impl Planned {
 }
 
 /// The classes among devices, each once, as far as they are wanted: by folder name, or by kind.
-pub(super) fn classes(found: Vec<Class>, wanted: &[String]) -> Result<Vec<Class>, Failure> {
+pub(super) fn classes(result: Vec<Class>, wanted: &[String]) -> Result<Vec<Class>, Failure> {
     let mut seen = BTreeSet::new();
-    let all: Vec<Class> = found.into_iter().filter(|c| seen.insert((c.device.clone(), c.soft.clone()))).collect();
+    let all: Vec<Class> = result.into_iter().filter(|c| seen.insert((c.device.clone(), c.soft.clone()))).collect();
     let names: Vec<&str> = all.iter().map(|c| c.device.as_str()).collect();
     let is = |class: &Class, word: &String| *word == class.device || *word == class.kind;
     if let Some(unknown) = wanted.iter().find(|word| !all.iter().any(|class| is(class, word))) {

@@ -25,7 +25,7 @@ impl Join {
     pub(crate) fn run(&self, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
         let mut far = reach(self.url.as_deref(), root)?;
         let named = self.node.clone().unwrap_or_else(host_name);
-        if named.len() > 100 || named.chars().any(warplap::core::letters::is_unseen) {
+        if named.len() > 100 || named.chars().any(warplap::core::sanitize_text::is_unseen) {
             return Err(Failure::input("--node: expected a name of at most 100 letters in one line"));
         }
         let joined = roster::join(&mut far.session, &far.folder, &named);

@@ -38,7 +38,7 @@ pub(crate) enum Fleet {
     /// Say what is done, wanted and failed
     Status,
     /// Put all of that and the cards on a page
-    Report(report::Report),
+    Report(report::FleetReport),
     /// Take over what others have tuned
     Pull(sync::Pull),
     /// Send what this machine has tuned
@@ -48,9 +48,9 @@ pub(crate) enum Fleet {
     /// Race some winners of others here once more, and name those that are slow
     Check(check::Check),
     /// Say who may publish
-    Trust(trust::Trust),
+    Trust(trust::FleetTrust),
     /// Tune problems on every class of devices that an engine finds; what the store has is not tuned again
-    Tune(Box<tune::Tune>),
+    Tune(Box<tune::FleetTune>),
     /// Tune what job lines on stdin ask for and print event lines: what engines run
     Work(work::Work),
 }

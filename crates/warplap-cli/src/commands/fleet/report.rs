@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use warplap_fleet::cards::Card;
-use warplap_fleet::roster::{Class, Member};
+use warplap_fleet::cards::Gpu;
+use warplap_fleet::roster::{Member, RosterClass};
 use warplap_fleet::wants::Wanted;
 use warplap_fleet::{cards, roster, wants};
 
@@ -20,13 +20,13 @@ const SLOT: &str = "<!--BODY-->";
 
 /// Arguments of `fleet report`.
 #[derive(Args)]
-pub(crate) struct Report {
+pub(crate) struct FleetReport {
     /// The page
     #[arg(long, short, value_name = "FILE", default_value = "fleet.html")]
     output: PathBuf,
 }
 
-impl Report {
+impl FleetReport {
     pub(crate) fn run(&self, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
         let mut far = reach(None, root)?;
         let (classes, cards) = (far.ask(roster::classes)?, far.ask(cards::all)?);
@@ -47,7 +47,7 @@ impl Report {
     }
 }
 
-fn body(title: &str, classes: &[Class], cards: &[Card], wanted: &[Wanted], members: &[Member]) -> String {
+fn body(title: &str, classes: &[RosterClass], cards: &[Gpu], wanted: &[Wanted], members: &[Member]) -> String {
     let open: Vec<&Wanted> = wanted.iter().filter(|w| w.editions == 0).collect();
     let (failed, waiting): (Vec<&Wanted>, Vec<&Wanted>) = open.iter().partition(|w| w.failed > 0);
     let keys = classes.iter().map(|c| c.keys).sum::<i64>();
@@ -59,7 +59,7 @@ fn body(title: &str, classes: &[Class], cards: &[Card], wanted: &[Wanted], membe
         format!("{} of {} off their class", off, units::some(cards.len(), "card", "cards")),
     ];
     let mut page = format!("<h1>{}</h1>\n<p id=\"headline\">{}</p>\n", plain(title), plain(&headline.join(", ")));
-    let counts = |c: &Class| [c.keys, c.origins, c.wanted, c.failed].map(|n| ("n", n.to_string()));
+    let counts = |c: &RosterClass| [c.keys, c.origins, c.wanted, c.failed].map(|n| ("n", n.to_string()));
     page += &table(
         ("Classes", "Devices of one kind share what was found on any of them."),
         &["device", ">keys", ">machines", ">wanted", ">failed"],

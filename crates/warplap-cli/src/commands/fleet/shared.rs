@@ -55,8 +55,8 @@ pub(super) fn tell<'e>(
     let mut far = reach(None, root)?;
     for (job, key, event) in failed {
         let why = event.why.as_deref().unwrap_or("nobody said why");
-        let told = far.ask(|session| wants::failed(session, &job.device, &key.hash(), &event.node, why));
-        told.unwrap_or_else(|e| console.warn(e));
+        let text = far.ask(|session| wants::failed(session, &job.device, &key.hash(), &event.node, why));
+        text.unwrap_or_else(|e| console.warn(e));
     }
     Ok(())
 }

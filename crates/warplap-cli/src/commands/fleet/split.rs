@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use warplap::Stop;
 use warplap::core::split::gate::{Reach, Seats, off, reach, seats};
-use warplap::core::split::{Gathered, Heat, Share, finals, screen};
+use warplap::core::split::{Gathered, GpuContest, Share, finals, screen};
 use warplap_fleet::engine::{Engine, EngineError};
 use warplap_fleet::jobs::{Class, Event, Job, JobPart, State};
 
@@ -31,8 +31,8 @@ pub(super) struct Split {
 /// One key on its way.
 struct Way<'p> {
     plan: &'p Planned,
-    shares: Vec<Heat>,
-    finals: Vec<Heat>,
+    shares: Vec<GpuContest>,
+    finals: Vec<GpuContest>,
     began: Instant,
     /// Why it cannot be split.
     lost: Option<String>,
@@ -50,7 +50,7 @@ impl Split {
     pub(super) fn drive(
         &self,
         run: &mut Run<'_>,
-        found: &[Class],
+        result: &[Class],
         plans: &[Planned],
     ) -> Result<Vec<Event>, EngineError> {
         let classes: BTreeSet<(&str, &str)> =
@@ -59,7 +59,7 @@ impl Split {
         for class in classes {
             let of = |device: &str, soft: &str| (device, soft) == class;
             let cards: BTreeSet<String> =
-                found.iter().filter(|c| of(&c.device, &c.soft) && !c.card.is_empty()).map(Class::seat).collect();
+                result.iter().filter(|c| of(&c.device, &c.soft) && !c.card.is_empty()).map(Class::seat).collect();
             let cards: Vec<String> = cards.into_iter().collect();
             let keys: Vec<&Planned> = plans.iter().filter(|p| of(&p.job.device, &p.job.soft)).collect();
             if cards.len() < finals::FEWEST_CARDS {
@@ -115,12 +115,12 @@ impl Split {
         run.say(format!("screening {} in {} shares", ways.len(), screen.len()));
         let jobs = ways.iter().flat_map(|way| self.shares(&way.plan.job, &screen)).collect();
         let ended = run.all(jobs)?;
-        ways.iter_mut().for_each(|way| way.shares = way.heats(&ended, 's', screen.len()));
+        ways.iter_mut().for_each(|way| way.shares = way.gpu_contests(&ended, 's', screen.len()));
         run.say(format!("finals on {} cards", seats.finals.len()));
         let last: Vec<String> = seats.finals.iter().map(|at| cards[*at].clone()).collect();
         let jobs = ways.iter_mut().flat_map(|way| self.finals(way, &last)).collect();
         let ended = run.all(jobs)?;
-        ways.iter_mut().for_each(|way| way.finals = way.heats(&ended, 'f', last.len()));
+        ways.iter_mut().for_each(|way| way.finals = way.gpu_contests(&ended, 'f', last.len()));
         let jobs = ways.iter_mut().filter_map(|way| self.keep(way, &last)).collect();
         let mut ended = run.all(jobs)?;
         let mut events = Vec::new();
@@ -196,22 +196,22 @@ impl Split {
 
 impl Way<'_> {
     /// The heats of a stage. One that is missing is why the key is not split: its share was seen by nobody.
-    fn heats(&mut self, ended: &BTreeMap<String, Event>, stage: char, count: usize) -> Vec<Heat> {
+    fn gpu_contests(&mut self, ended: &BTreeMap<String, Event>, stage: char, count: usize) -> Vec<GpuContest> {
         if self.lost.is_some() {
             return Vec::new();
         }
-        let mut heats = Vec::new();
+        let mut contests = Vec::new();
         for n in 0..count {
             let event = ended.get(&format!("{}.{stage}{n}", self.plan.job.id));
-            match event.and_then(|event| event.heat.as_deref()) {
-                Some(heat) => heats.push(heat.clone()),
+            match event.and_then(|event| event.contest.as_deref()) {
+                Some(contest) => contests.push(contest.clone()),
                 None => {
                     let why = event.and_then(|event| event.why.as_deref()).unwrap_or("nothing was heard of it");
                     self.lost.get_or_insert_with(|| why.to_string());
                 }
             }
         }
-        heats
+        contests
     }
 }
 

@@ -13,13 +13,13 @@ use crate::table::Table;
 
 /// Arguments of `fleet trust`.
 #[derive(Args)]
-pub(crate) struct Trust {
+pub(crate) struct FleetTrust {
     #[command(subcommand)]
-    verb: Verb,
+    verb: FleetTrustVerb,
 }
 
 #[derive(Subcommand)]
-enum Verb {
+enum FleetTrustVerb {
     /// List who publishes, asks to, or was sent away
     Ls,
     /// Let a store in that has asked (as a keeper)
@@ -34,13 +34,13 @@ enum Verb {
     },
 }
 
-impl Trust {
+impl FleetTrust {
     pub(crate) fn run(&self, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
         let mut far = reach(None, root)?;
         let done = match &self.verb {
-            Verb::Ls => true,
-            Verb::Add { origin } => far.ask(|session| roster::admit(session, origin))?,
-            Verb::Revoke { origin } => far.ask(|session| roster::send_away(session, origin))?,
+            FleetTrustVerb::Ls => true,
+            FleetTrustVerb::Add { origin } => far.ask(|session| roster::admit(session, origin))?,
+            FleetTrustVerb::Revoke { origin } => far.ask(|session| roster::send_away(session, origin))?,
         };
         if !done {
             return Err(Failure::NoAnswer("there is no such origin, or it was sent away (fleet trust ls)".into()));

@@ -40,7 +40,7 @@ enum Which {
 
 /// Arguments of `fleet tune`.
 #[derive(Args)]
-pub(crate) struct Tune {
+pub(crate) struct FleetTune {
     /// What to tune: op:field=value,… (default: a suite over all operations)
     #[arg(value_name = "PROBLEM")]
     problems: Vec<String>,
@@ -103,7 +103,7 @@ struct Standing {
     tries: BTreeMap<String, u32>,
 }
 
-impl Tune {
+impl FleetTune {
     pub(crate) fn run(&self, root: Option<&Path>, console: &Arc<Console>) -> Result<Exit, Failure> {
         // Everything is read before anything is opened: bad input changes nothing.
         let op = suite::operation(self.op.as_deref())?;
@@ -121,8 +121,8 @@ impl Tune {
         let store = machine::kept(root, true)?;
         let mut engine = self.engine(root)?;
         console.log(paint(DIM, "looking for devices"));
-        let found = engine.classes().map_err(failed)?;
-        let classes = classes(found.clone(), &self.device)?;
+        let result = engine.classes().map_err(failed)?;
+        let classes = classes(result.clone(), &self.device)?;
         let wants = shared::catch_up(root, &classes, console)?;
         let mut plans = self.plans(&asked, op, &classes, (&store, &wants))?;
         let wanted = plans.len();
@@ -134,7 +134,7 @@ impl Tune {
         }
         let started = Instant::now();
         if let Some(cards) = self.split {
-            self.split(cards, (&mut *engine, &found), &mut standing, &stop, console)?;
+            self.split(cards, (&mut *engine, &result), &mut standing, &stop, console)?;
         }
         self.drive(&mut *engine, &mut standing, &stop, console)?;
         let ended = standing.plans.iter().filter_map(|p| Some((&p.job, &p.key, standing.last.get(&p.job.id)?)));
@@ -194,7 +194,7 @@ impl Tune {
     fn split(
         &self,
         cards: u16,
-        (engine, found): (&mut dyn Engine, &[Class]),
+        (engine, result): (&mut dyn Engine, &[Class]),
         standing: &mut Standing,
         stop: &Stop,
         console: &Arc<Console>,
@@ -202,7 +202,7 @@ impl Tune {
         let (cards, finals, gate) = (usize::from(cards), usize::from(self.finals), self.gate / 100.0);
         let split = Split { cards, finals, gate, eps: Settings::default().eps };
         let mut run = Run { engine, stop, console };
-        let events = split.drive(&mut run, found, &standing.plans).map_err(failed)?;
+        let events = split.drive(&mut run, result, &standing.plans).map_err(failed)?;
         for event in events {
             let job = standing.plans.iter().map(|plan| &plan.job).find(|job| job.id == event.id);
             if let Some(job) = job {

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use warplap::any::{AnyDevice, Wanted, kinds};
+use warplap::core::engine::{AnyTuner, Tuned};
 use warplap::core::progress::Observer;
 use warplap::core::store::Store;
-use warplap::core::tuner::{AnyTuner, Tuned};
 use warplap::{Cpu, How, Mode, Settings, Stop};
-use warplap_fleet::card_lock::{CardLock, usual_dir};
+use warplap_fleet::gpu_lock::{GpuLock, usual_dir};
 use warplap_fleet::jobs::{Class, Event, Job, JobPart, MOST_LINE, State};
 
 use super::fault::Fault;
@@ -58,7 +58,7 @@ pub(crate) struct Work {
 }
 
 /// What a job needs.
-struct Bench<'w> {
+struct BenchJob<'w> {
     work: &'w Work,
     machine: Machine,
     class: Class,
@@ -76,7 +76,7 @@ impl Work {
         let machine = self.machine(root)?;
         let class = self.class(&machine.device, &self.device.to_string());
         let fault = self.fault();
-        let bench = Bench { work: self, machine, class, fault, stop };
+        let bench = BenchJob { work: self, machine, class, fault, stop };
         if let Some(seconds) = self.beat {
             beat(console.clone(), bench.class.node.clone(), seconds);
         }
@@ -162,7 +162,7 @@ impl Work {
     }
 }
 
-impl Bench<'_> {
+impl BenchJob<'_> {
     /// Answers one job; whatever happens, it gets its last word.
     fn serve(&self, job: &Job, console: &Console) -> Result<(), Failure> {
         let event = |state| Event::new(&job.id, state, &self.class.node, job.attempt);
@@ -247,10 +247,10 @@ impl Bench<'_> {
             (_, Some(part)) => {
                 self.fault.strike(job, &self.class.device);
                 self.machine.device.measured_ceilings(&self.machine.store);
-                let heat = tuner.race_part(&job.problem, &self.class.seat(), &part, &Unwatched)?;
-                done.winner = Some(heat.verdict.winner.to_string());
-                done.median_us = Some(heat.verdict.median_us);
-                done.heat = Some(Box::new(heat));
+                let contest = tuner.race_part(&job.problem, &self.class.seat(), &part, &Unwatched)?;
+                done.winner = Some(contest.verdict.winner.to_string());
+                done.median_us = Some(contest.verdict.median_us);
+                done.contest = Some(Box::new(contest));
             }
             (JobPart::Keep(all), _) => {
                 let kept = tuner.keep_gathered(&job.problem, (**all).clone(), &Unwatched)?;
@@ -269,9 +269,9 @@ impl Bench<'_> {
     }
 
     /// The card, alone. Where no lock can be kept the race goes on: others are seen as contention.
-    fn lock(&self) -> Result<Option<CardLock>, Failure> {
+    fn lock(&self) -> Result<Option<GpuLock>, Failure> {
         let card = &self.class.card;
-        match CardLock::take(&usual_dir(), card, PATIENCE) {
+        match GpuLock::take(&usual_dir(), card, PATIENCE) {
             Ok(Some(lock)) => Ok(Some(lock)),
             Ok(None) => Err(Failure::NoAnswer(format!("somebody raced on {card} for {PATIENCE:?}"))),
             Err(e) => {

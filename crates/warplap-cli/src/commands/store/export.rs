@@ -18,7 +18,7 @@ use crate::units;
 
 /// Arguments of `store export`.
 #[derive(Args)]
-pub(crate) struct Export {
+pub(crate) struct StoreExport {
     /// The bundle to write
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -45,7 +45,7 @@ pub(crate) struct Export {
     artifacts: bool,
 }
 
-impl Export {
+impl StoreExport {
     pub(crate) fn run(&self, store: &Store, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
         let op = suite::operation(self.op.as_deref())?;
         let wanted = |e: &Entry| {

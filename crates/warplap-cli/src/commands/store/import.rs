@@ -6,11 +6,11 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use warplap::any::Wanted;
-use warplap::core::given;
 use warplap::core::store::bundle::{Bundle, BundleError, Imported, MAX_BUNDLE};
-use warplap::core::store::minisign::{MAX_SIGNATURES, Signature};
+use warplap::core::store::minisign::{MAX_SIGNATURES, MinisignSignature};
 use warplap::core::store::trusted::{Take, Trusted};
 use warplap::core::store::{Store, StoreError};
+use warplap::core::user_files;
 
 use super::sign::beside;
 use crate::console::Console;
@@ -80,14 +80,14 @@ pub(super) fn read(file: &Path, more: &[PathBuf], unsigned: bool, trusted: &Trus
     let bad = |e: BundleError| {
         Failure::input(format!("FILE is '{}': {e}: expected a bundle of warplap store export", file.display()))
     };
-    let bytes = given::bytes(file, MAX_BUNDLE).map_err(|e| bad(e.into()))?;
+    let bytes = user_files::bytes(file, MAX_BUNDLE).map_err(|e| bad(e.into()))?;
     let mut signatures = Vec::new();
     let beside = beside(file);
     let there = beside.symlink_metadata().is_ok() && more.is_empty();
     for path in more.iter().chain(there.then_some(&beside)).filter(|_| !unsigned) {
         let unread = |e: &dyn std::fmt::Display| Failure::input(format!("--signature {}: {e}", path.display()));
-        let text = given::bytes(path, MAX_SIGNATURES).map_err(|e| unread(&e))?;
-        signatures.extend(Signature::parse_all(&text).map_err(|e| unread(&e))?);
+        let text = user_files::bytes(path, MAX_SIGNATURES).map_err(|e| unread(&e))?;
+        signatures.extend(MinisignSignature::parse_all(&text).map_err(|e| unread(&e))?);
     }
     Bundle::signed(&bytes, &signatures, trusted).map_err(bad)
 }

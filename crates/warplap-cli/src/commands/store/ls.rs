@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde_json::{Value, json};
-use warplap::core::record::{Edition, Record};
+use warplap::core::record::{Record, TuningRun};
 use warplap::core::store::care::for_each;
 use warplap::core::store::{Checked, Entry, Store};
 
@@ -81,7 +81,7 @@ impl Ls {
     }
 }
 
-fn newest(record: &Record) -> Option<&Edition> {
+fn newest(record: &Record) -> Option<&TuningRun> {
     record.editions.last()
 }
 

@@ -50,7 +50,7 @@ pub(crate) enum Store {
     /// Remove records by hash or problem
     Rm(rm::Rm),
     /// Write records into one bundle file
-    Export(export::Export),
+    Export(export::StoreExport),
     /// Take over the records of bundle files
     Import(import::Import),
     /// Merge bundles and other stores into this one, or into one bundle
@@ -95,23 +95,23 @@ fn named(store: &warplap::core::store::Store, name: &str) -> Result<Vec<Entry>, 
     if name.contains(':') {
         let problem = crate::suite::asked(name, None)?;
         let of_op = entries.into_iter().filter(|e| e.op == problem.op());
-        let found: Vec<Entry> =
+        let result: Vec<Entry> =
             of_op.filter(|e| record(store, e).is_some_and(|r| r.problem == problem.problem)).collect();
-        return if found.is_empty() {
+        return if result.is_empty() {
             Err(Failure::NoAnswer(format!("no record is of {}", problem.problem)))
         } else {
-            Ok(found)
+            Ok(result)
         };
     }
     if name.len() < 4 || !name.bytes().all(|b| b.is_ascii_hexdigit()) {
         let expected = "a problem, or at least 4 hexadecimal digits of a hash that `store ls` shows";
         return Err(Failure::input(format!("RECORD is '{name}': expected {expected}")));
     }
-    let found: Vec<Entry> = entries.into_iter().filter(|e| e.hash.starts_with(&name.to_lowercase())).collect();
-    let hashes: std::collections::BTreeSet<&str> = found.iter().map(|e| e.hash.as_str()).collect();
+    let result: Vec<Entry> = entries.into_iter().filter(|e| e.hash.starts_with(&name.to_lowercase())).collect();
+    let hashes: std::collections::BTreeSet<&str> = result.iter().map(|e| e.hash.as_str()).collect();
     match hashes.len() {
         0 => Err(Failure::NoAnswer(format!("no record's hash begins with {name}"))),
-        1 => Ok(found),
+        1 => Ok(result),
         n => Err(Failure::input(format!("RECORD is '{name}': {n} hashes begin so, expected more digits"))),
     }
 }

@@ -16,11 +16,11 @@ use crate::units;
 pub(in crate::commands) fn run(root: Option<&Path>, device: Wanted, console: &Arc<Console>) -> Result<Exit, Failure> {
     let machine = Machine::open(root, device)?;
     let (stop, progress) = (listen(console), std::cell::OnceCell::new());
-    let found = prove(&machine.device, &machine.store, &stop, &|n, count, problem| {
+    let result = prove(&machine.device, &machine.store, &stop, &|n, count, problem| {
         drop(progress.get_or_init(|| Progress::new(console, count)).begin(n, problem));
     });
     drop(progress);
-    let ProvedAll { passed, ties, failed, other } = &found;
+    let ProvedAll { passed, ties, failed, other } = &result;
     if console.json {
         for (key, candidate, why) in failed {
             console.line(&json!({"key": key, "candidate": candidate, "why": why}))?;

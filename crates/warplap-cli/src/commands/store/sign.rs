@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use warplap::core::given;
 use warplap::core::store::SecretKey;
 use warplap::core::store::bundle::{Bundle, MAX_BUNDLE};
-use warplap::core::store::minisign::{MAX_SIGNATURES, Signature};
+use warplap::core::store::minisign::{MAX_SIGNATURES, MinisignSignature};
+use warplap::core::user_files;
 
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
@@ -28,12 +28,13 @@ impl Sign {
     pub(crate) fn run(&self, console: &Console) -> Result<Exit, Failure> {
         let key = SecretKey::read(&self.key).map_err(|e| Failure::input(format!("KEYFILE: {e}")))?;
         let bad = |e: std::io::Error| Failure::input(format!("FILE {}: {e}", self.file.display()));
-        let bytes = given::bytes(&self.file, MAX_BUNDLE).map_err(bad)?;
+        let bytes = user_files::bytes(&self.file, MAX_BUNDLE).map_err(bad)?;
         Bundle::parse(&bytes)?;
         let (path, mine) = (beside(&self.file), Bundle::sign(&bytes, &key)?);
-        let there = given::text(&path, MAX_SIGNATURES).unwrap_or_default();
+        let there = user_files::text(&path, MAX_SIGNATURES).unwrap_or_default();
         if !there.is_empty() {
-            Signature::parse_all(there.as_bytes()).map_err(|e| Failure::input(format!("{}: {e}", path.display())))?;
+            MinisignSignature::parse_all(there.as_bytes())
+                .map_err(|e| Failure::input(format!("{}: {e}", path.display())))?;
         }
         kept::write(&path, format!("{there}{mine}").as_bytes(), "FILE.minisig")?;
         let (file, signer) = (path.display().to_string(), key.public().to_string());

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use warplap::core::given;
-use warplap::core::letters::is_unseen;
-use warplap::core::store::trusted::{Policy, Trusted};
+use warplap::core::sanitize_text::is_unseen;
+use warplap::core::store::trusted::{TrustPolicy, Trusted};
 use warplap::core::store::{PublicKey, Store};
+use warplap::core::user_files;
 
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
@@ -53,7 +53,7 @@ enum Verb {
         keys: u64,
     },
     /// Say when a winner from elsewhere may run here: proved (it passed here), signed (a trusted key is enough)
-    Policy {
+    TrustPolicy {
         /// proved, signed, or any with --without-proof
         #[arg(value_name = "POLICY")]
         policy: String,
@@ -92,11 +92,11 @@ impl Trust {
                 show(&store.trust(|t| t.revoke(&key))?, console)
             }
             Verb::Threshold { keys } => show(&store.trust(|t| t.threshold = Some(*keys as usize))?, console),
-            Verb::Policy { policy, without_proof } => {
+            Verb::TrustPolicy { policy, without_proof } => {
                 let policy = match (&**policy, without_proof) {
-                    ("proved", false) => Policy::Proved,
-                    ("signed", false) => Policy::Signed,
-                    ("any", true) => Policy::Any,
+                    ("proved", false) => TrustPolicy::Proved,
+                    ("signed", false) => TrustPolicy::Signed,
+                    ("any", true) => TrustPolicy::Any,
                     _ => {
                         let what = "expected proved or signed (any runs what nobody proved: --without-proof)";
                         return Err(Failure::input(format!("POLICY is '{policy}': {what}")));
@@ -110,12 +110,12 @@ impl Trust {
 }
 
 /// A key by its text, or by the name of a file.
-fn read(given: &str) -> Result<PublicKey, Failure> {
-    let bad = |why: String| Failure::input(format!("KEY is '{given}': {why}"));
-    if let Ok(key) = given.parse() {
+fn read(inputs: &str) -> Result<PublicKey, Failure> {
+    let bad = |why: String| Failure::input(format!("KEY is '{inputs}': {why}"));
+    if let Ok(key) = inputs.parse() {
         return Ok(key);
     }
-    let text = given::text(Path::new(given), 4096)
+    let text = user_files::text(Path::new(inputs), 4096)
         .map_err(|why| bad(format!("{why}: expected what `store keygen` printed, or a file with it")))?;
     text.parse().map_err(|e| bad(format!("{e}")))
 }

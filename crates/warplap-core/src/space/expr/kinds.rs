@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use super::error::ExprError;
-use super::tree::{Node, Tree};
+use super::tree::{ExprNode, Tree};
 
 /// What a part of an expression is before it is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ExprKind {
     /// A whole number, a switch or a float.
     Number,
     /// A text.
@@ -18,54 +18,54 @@ pub enum Kind {
 pub(super) fn check(
     tree: &Tree,
     text: &str,
-    lookup: &dyn Fn(&str) -> Option<Kind>,
+    lookup: &dyn Fn(&str) -> Option<ExprKind>,
     known: &dyn Fn() -> String,
-) -> Result<Kind, ExprError> {
+) -> Result<ExprKind, ExprError> {
     let wrong = |reason: String, at: &Range<usize>| ExprError::new(reason, text, at.clone());
     let inner = |part: &Tree| check(part, text, lookup, known);
     let number = |part: &Tree| match inner(part)? {
-        Kind::Number => Ok(()),
-        Kind::Text => Err(wrong("a number is needed here, and this is a text".into(), &part.at)),
+        ExprKind::Number => Ok(()),
+        ExprKind::Text => Err(wrong("a number is needed here, and this is a text".into(), &part.at)),
     };
-    let numbers = |parts: &[&Tree]| parts.iter().try_for_each(|part| number(part)).map(|()| Kind::Number);
+    let numbers = |parts: &[&Tree]| parts.iter().try_for_each(|part| number(part)).map(|()| ExprKind::Number);
     match &tree.node {
-        Node::Int(_) | Node::Float(_) => Ok(Kind::Number),
-        Node::Text(_) => Ok(Kind::Text),
-        Node::Name(name) => match lookup(name) {
+        ExprNode::Int(_) | ExprNode::Float(_) => Ok(ExprKind::Number),
+        ExprNode::Text(_) => Ok(ExprKind::Text),
+        ExprNode::Name(name) => match lookup(name) {
             Some(kind) => Ok(kind),
             None => Err(wrong(format!("there is no axis '{name}': expected one of {}", known()), &tree.at)),
         },
-        Node::Unary(super::tree::Unary::Not, a) => inner(a).map(|_| Kind::Number),
-        Node::Unary(_, a) => numbers(&[a]),
-        Node::Binary(_, a, b) => numbers(&[a, b]),
-        Node::Call(_, arguments) => numbers(&arguments.iter().collect::<Vec<_>>()),
-        Node::Chain(operands, comparisons) => {
+        ExprNode::Unary(super::tree::Unary::Not, a) => inner(a).map(|_| ExprKind::Number),
+        ExprNode::Unary(_, a) => numbers(&[a]),
+        ExprNode::Binary(_, a, b) => numbers(&[a, b]),
+        ExprNode::Call(_, arguments) => numbers(&arguments.iter().collect::<Vec<_>>()),
+        ExprNode::Chain(operands, comparisons) => {
             let kinds = operands.iter().map(inner).collect::<Result<Vec<_>, _>>()?;
             for (i, comparison) in comparisons.iter().enumerate() {
                 let at = operands[i].at.start..operands[i + 1].at.end;
                 if kinds[i] != kinds[i + 1] {
                     return Err(wrong("this compares a text with a number".into(), &at));
                 }
-                if kinds[i] == Kind::Text && comparison.orders() {
+                if kinds[i] == ExprKind::Text && comparison.orders() {
                     return Err(wrong("texts have no order: use == or !=".into(), &at));
                 }
             }
-            Ok(Kind::Number)
+            Ok(ExprKind::Number)
         }
-        Node::Member { item, list, .. } => {
+        ExprNode::Member { item, list, .. } => {
             let kind = inner(item)?;
             for part in list {
                 if inner(part)? != kind {
                     return Err(wrong("this compares a text with a number".into(), &part.at));
                 }
             }
-            Ok(Kind::Number)
+            Ok(ExprKind::Number)
         }
-        Node::And(a, b) | Node::Or(a, b) => {
+        ExprNode::And(a, b) | ExprNode::Or(a, b) => {
             let (a, b) = (inner(a)?, inner(b)?);
-            Ok(if a == Kind::Text && b == Kind::Text { Kind::Text } else { Kind::Number })
+            Ok(if a == ExprKind::Text && b == ExprKind::Text { ExprKind::Text } else { ExprKind::Number })
         }
-        Node::Choice { condition, yes, no } => {
+        ExprNode::Choice { condition, yes, no } => {
             inner(condition)?;
             let kind = inner(yes)?;
             match inner(no)? {

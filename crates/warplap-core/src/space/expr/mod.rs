@@ -10,9 +10,9 @@ mod token;
 mod tree;
 
 pub use error::ExprError;
-pub use kinds::Kind;
+pub use kinds::ExprKind;
 pub(crate) use number::{Num, binary, both, call, choice, compare, either, unary};
-pub(crate) use tree::{Binary, Compare, Function, Node, Tree, Unary};
+pub(crate) use tree::{Binary, Compare, ExprNode, Function, Tree, Unary};
 
 use super::config::{Real, Value};
 
@@ -53,11 +53,11 @@ impl Expr {
     }
 
     /// Checks names and kinds; `known` are the names there are.
-    pub fn check<'n>(&self, known: &[(&'n str, Kind)]) -> Result<Kind, ExprError> {
+    pub fn check<'n>(&self, known: &[(&'n str, ExprKind)]) -> Result<ExprKind, ExprError> {
         let lookup = |name: &str| known.iter().find(|k| k.0 == name).map(|k| k.1);
         let names = || match known {
             [] => "none at all".to_string(),
-            _ => known.iter().map(|k: &(&'n str, Kind)| k.0).collect::<Vec<_>>().join(", "),
+            _ => known.iter().map(|k: &(&'n str, ExprKind)| k.0).collect::<Vec<_>>().join(", "),
         };
         kinds::check(&self.tree, &self.text, &lookup, &names)
     }
@@ -86,33 +86,33 @@ impl Expr {
     fn walk(&self, tree: &Tree, get: &dyn Fn(&str) -> Option<Value>, texts: &mut Texts) -> Result<Num, ExprError> {
         let mut part = |tree: &Tree| self.walk(tree, get, texts);
         Ok(match &tree.node {
-            Node::Int(i) => Num::Int(*i),
-            Node::Float(x) => Num::Float(*x),
-            Node::Text(text) => texts.num(text),
-            Node::Name(name) => match get(name) {
+            ExprNode::Int(i) => Num::Int(*i),
+            ExprNode::Float(x) => Num::Float(*x),
+            ExprNode::Text(text) => texts.num(text),
+            ExprNode::Name(name) => match get(name) {
                 Some(value) => texts.of(&value),
                 None => return Err(ExprError::new(format!("'{name}' has no value"), &self.text, tree.at.clone())),
             },
-            Node::Unary(operator, a) => unary(*operator, part(a)?),
-            Node::Binary(operator, a, b) => binary(*operator, part(a)?, part(b)?),
-            Node::And(a, b) => both(part(a)?, part(b)?),
-            Node::Or(a, b) => either(part(a)?, part(b)?),
-            Node::Choice { condition, yes, no } => choice(part(condition)?, part(yes)?, part(no)?),
-            Node::Call(function, arguments) => {
+            ExprNode::Unary(operator, a) => unary(*operator, part(a)?),
+            ExprNode::Binary(operator, a, b) => binary(*operator, part(a)?, part(b)?),
+            ExprNode::And(a, b) => both(part(a)?, part(b)?),
+            ExprNode::Or(a, b) => either(part(a)?, part(b)?),
+            ExprNode::Choice { condition, yes, no } => choice(part(condition)?, part(yes)?, part(no)?),
+            ExprNode::Call(function, arguments) => {
                 call(*function, &arguments.iter().map(part).collect::<Result<Vec<_>, _>>()?)
             }
-            Node::Chain(operands, comparisons) => {
+            ExprNode::Chain(operands, comparisons) => {
                 let values = operands.iter().map(part).collect::<Result<Vec<_>, _>>()?;
                 let pairs = comparisons.iter().enumerate().map(|(i, c)| compare(*c, values[i], values[i + 1]));
                 pairs.reduce(both).unwrap_or(Num::Undefined)
             }
-            Node::Member { item, list, negated } => {
+            ExprNode::Member { item, list, negated } => {
                 let item = part(item)?;
-                let mut found = Num::bool(false);
+                let mut result = Num::bool(false);
                 for entry in list {
-                    found = either(found, compare(Compare::Equal, item, part(entry)?));
+                    result = either(result, compare(Compare::Equal, item, part(entry)?));
                 }
-                if *negated { unary(Unary::Not, found) } else { found }
+                if *negated { unary(Unary::Not, result) } else { result }
             }
         })
     }

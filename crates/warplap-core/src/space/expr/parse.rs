@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::error::ExprError;
 use super::token::{Token, tokens};
-use super::tree::{Binary, Compare, FUNCTIONS, Node, Tree, Unary};
+use super::tree::{Binary, Compare, ExprNode, FUNCTIONS, Tree, Unary};
 
 /// Brackets and operators may stand this deep in each other: the tree is walked by recursion.
 const DEEPEST: usize = 96;
@@ -43,9 +43,9 @@ impl Parser<'_> {
     }
 
     fn sign(&mut self, sign: &str) -> bool {
-        let found = matches!(self.peek(), Token::Sign(s) if *s == sign);
-        self.next += usize::from(found);
-        found
+        let result = matches!(self.peek(), Token::Sign(s) if *s == sign);
+        self.next += usize::from(result);
+        result
     }
 
     fn is_word(&self, word: &str) -> bool {
@@ -53,9 +53,9 @@ impl Parser<'_> {
     }
 
     fn word(&mut self, word: &str) -> bool {
-        let found = self.is_word(word);
-        self.next += usize::from(found);
-        found
+        let result = self.is_word(word);
+        self.next += usize::from(result);
+        result
     }
 
     /// One level deeper; hostile texts end in an error, not in a spent stack.
@@ -82,7 +82,7 @@ impl Parser<'_> {
             let no = p.expression()?;
             let at = yes.at.start..no.at.end;
             let [condition, yes, no] = [condition, yes, no].map(Box::new);
-            Ok(Tree { node: Node::Choice { condition, yes, no }, at })
+            Ok(Tree { node: ExprNode::Choice { condition, yes, no }, at })
         })
     }
 
@@ -94,7 +94,7 @@ impl Parser<'_> {
             self.bounded(count)?;
             let right = self.both()?;
             let at = left.at.start..right.at.end;
-            left = Tree { node: Node::Or(Box::new(left), Box::new(right)), at };
+            left = Tree { node: ExprNode::Or(Box::new(left), Box::new(right)), at };
         }
         Ok(left)
     }
@@ -107,7 +107,7 @@ impl Parser<'_> {
             self.bounded(count)?;
             let right = self.negation()?;
             let at = left.at.start..right.at.end;
-            left = Tree { node: Node::And(Box::new(left), Box::new(right)), at };
+            left = Tree { node: ExprNode::And(Box::new(left), Box::new(right)), at };
         }
         Ok(left)
     }
@@ -124,7 +124,7 @@ impl Parser<'_> {
         }
         let inner = self.deeper(Self::negation)?;
         let at = at.start..inner.at.end;
-        Ok(Tree { node: Node::Unary(Unary::Not, Box::new(inner)), at })
+        Ok(Tree { node: ExprNode::Unary(Unary::Not, Box::new(inner)), at })
     }
 
     fn comparison(&mut self) -> Parsed {
@@ -149,7 +149,7 @@ impl Parser<'_> {
         let end = operands.last().map_or(start, |o| o.at.end);
         match operands.len() {
             1 => Ok(operands.remove(0)),
-            _ => Ok(Tree { node: Node::Chain(operands, comparisons), at: start..end }),
+            _ => Ok(Tree { node: ExprNode::Chain(operands, comparisons), at: start..end }),
         }
     }
 
@@ -169,7 +169,7 @@ impl Parser<'_> {
         };
         let list = self.list(close)?;
         let at = item.at.start..self.tokens[self.next - 1].1.end;
-        Ok(Tree { node: Node::Member { item: Box::new(item), list, negated }, at })
+        Ok(Tree { node: ExprNode::Member { item: Box::new(item), list, negated }, at })
     }
 
     fn list(&mut self, close: &str) -> Result<Vec<Tree>, ExprError> {
@@ -203,7 +203,7 @@ impl Parser<'_> {
             self.bounded(count)?;
             let right = self.arithmetic(level + 1)?;
             let at = left.at.start..right.at.end;
-            left = Tree { node: Node::Binary(operator, Box::new(left), Box::new(right)), at };
+            left = Tree { node: ExprNode::Binary(operator, Box::new(left), Box::new(right)), at };
         }
         Ok(left)
     }
@@ -218,7 +218,7 @@ impl Parser<'_> {
         };
         let inner = self.deeper(Self::signed)?;
         let at = at.start..inner.at.end;
-        Ok(Tree { node: Node::Unary(operator, Box::new(inner)), at })
+        Ok(Tree { node: ExprNode::Unary(operator, Box::new(inner)), at })
     }
 
     fn power(&mut self) -> Parsed {
@@ -228,26 +228,30 @@ impl Parser<'_> {
         }
         let right = self.deeper(Self::signed)?;
         let at = left.at.start..right.at.end;
-        Ok(Tree { node: Node::Binary(Binary::Power, Box::new(left), Box::new(right)), at })
+        Ok(Tree { node: ExprNode::Binary(Binary::Power, Box::new(left), Box::new(right)), at })
     }
 
     fn atom(&mut self) -> Parsed {
         let at = self.at();
         let token = self.peek().clone();
         let node = match token {
-            Token::Int(i) => Node::Int(i),
-            Token::Float(x) => Node::Float(x),
-            Token::Text(t) => Node::Text(t),
+            Token::Int(i) => ExprNode::Int(i),
+            Token::Float(x) => ExprNode::Float(x),
+            Token::Text(t) => ExprNode::Text(t),
             Token::Name(name) => match name.as_str() {
-                "True" | "true" => Node::Int(1),
-                "False" | "false" => Node::Int(0),
+                "True" | "true" => ExprNode::Int(1),
+                "False" | "false" => ExprNode::Int(0),
                 "and" | "or" | "in" | "if" | "else" | "not" => {
                     return Err(self.wrong(format!("a value is missing before '{name}'")));
                 }
                 "lambda" => return Err(self.wrong("a rule is an expression, not a lambda: write its body alone")),
                 _ => {
                     self.next += 1;
-                    return if self.sign("(") { self.call(&name, at) } else { Ok(Tree { node: Node::Name(name), at }) };
+                    return if self.sign("(") {
+                        self.call(&name, at)
+                    } else {
+                        Ok(Tree { node: ExprNode::Name(name), at })
+                    };
                 }
             },
             Token::Sign("(") => {
@@ -276,6 +280,6 @@ impl Parser<'_> {
             let reason = format!("'{name}' takes {least} arguments, not {}", arguments.len());
             return Err(ExprError::new(reason, self.text, at));
         }
-        Ok(Tree { node: Node::Call(function, arguments), at })
+        Ok(Tree { node: ExprNode::Call(function, arguments), at })
     }
 }

@@ -101,9 +101,9 @@ fn an_error_points_at_its_column() {
 
 #[test]
 fn names_and_kinds_are_checked_before_anything_runs() {
-    let known = [("tile", Kind::Number), ("isa", Kind::Text)];
+    let known = [("tile", ExprKind::Number), ("isa", ExprKind::Text)];
     let check = |text: &str| Expr::parse(text).unwrap().check(&known);
-    assert_eq!(check("tile * 2 <= 64 and isa == 'avx2'"), Ok(Kind::Number));
+    assert_eq!(check("tile * 2 <= 64 and isa == 'avx2'"), Ok(ExprKind::Number));
     for (text, column, word) in [
         ("tile * block", 8, "no axis 'block': expected one of tile, isa"),
         ("tile + isa", 8, "number is needed"),

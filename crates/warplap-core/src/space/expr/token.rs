@@ -23,7 +23,7 @@ const SIGNS: [&str; 28] = [
 
 /// Splits a text into tokens; the last is always `End`.
 pub(super) fn tokens(text: &str) -> Result<Vec<(Token, Range<usize>)>, ExprError> {
-    let mut found = Vec::new();
+    let mut result = Vec::new();
     let mut at = 0;
     while let Some(c) = text[at..].chars().next() {
         if c.is_whitespace() {
@@ -51,11 +51,11 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(Token, Range<usize>)>, ExprError
             };
             return Err(ExprError::new(format!("'{sign}' is not used here: write '{right}'"), text, at..end));
         }
-        found.push((token, at..end));
+        result.push((token, at..end));
         at = end;
     }
-    found.push((Token::End, text.len()..text.len()));
-    Ok(found)
+    result.push((Token::End, text.len()..text.len()));
+    Ok(result)
 }
 
 fn name(text: &str, start: usize) -> (Token, usize) {

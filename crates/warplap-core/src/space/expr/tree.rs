@@ -5,13 +5,13 @@ use std::ops::Range;
 /// One part of an expression and the bytes it was written in.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tree {
-    pub(crate) node: Node,
+    pub(crate) node: ExprNode,
     pub(crate) at: Range<usize>,
 }
 
 /// What a part of an expression is.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Node {
+pub(crate) enum ExprNode {
     Int(i64),
     Float(f64),
     Text(String),
@@ -142,18 +142,18 @@ impl Tree {
     /// The parts directly below.
     pub(crate) fn parts(&self) -> Vec<&Tree> {
         match &self.node {
-            Node::Int(_) | Node::Float(_) | Node::Text(_) | Node::Name(_) => Vec::new(),
-            Node::Unary(_, a) => vec![a],
-            Node::Binary(_, a, b) | Node::And(a, b) | Node::Or(a, b) => vec![a, b],
-            Node::Chain(all, _) | Node::Call(_, all) => all.iter().collect(),
-            Node::Member { item, list, .. } => std::iter::once(&**item).chain(list).collect(),
-            Node::Choice { condition, yes, no } => vec![condition, yes, no],
+            ExprNode::Int(_) | ExprNode::Float(_) | ExprNode::Text(_) | ExprNode::Name(_) => Vec::new(),
+            ExprNode::Unary(_, a) => vec![a],
+            ExprNode::Binary(_, a, b) | ExprNode::And(a, b) | ExprNode::Or(a, b) => vec![a, b],
+            ExprNode::Chain(all, _) | ExprNode::Call(_, all) => all.iter().collect(),
+            ExprNode::Member { item, list, .. } => std::iter::once(&**item).chain(list).collect(),
+            ExprNode::Choice { condition, yes, no } => vec![condition, yes, no],
         }
     }
 
     /// Calls `f` with every name in it and where it stands, in the order of writing.
     pub(crate) fn names<'t>(&'t self, f: &mut dyn FnMut(&'t str, &Range<usize>)) {
-        if let Node::Name(name) = &self.node {
+        if let ExprNode::Name(name) = &self.node {
             f(name, &self.at);
         }
         self.parts().into_iter().for_each(|part| part.names(f));

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::index::Index;
 use super::{Bundle, BundleError, Claims, MAX_ARTIFACT, MAX_ARTIFACTS, MAX_BUNDLE, MAX_RECORDS};
-use crate::letters::shown;
-use crate::record::Record;
+use crate::io::sanitize_text::shown;
+use crate::records::record::Record;
 use crate::store::file::parse as parse_record;
 use crate::store::names::{Place, is_note, shorten};
 use crate::store::{Checked, MAX_RECORD};

@@ -13,7 +13,7 @@ const WIDTH: usize = 32 + 1 + 10 + 1 + 8 + 1 + 32 + 1;
 pub(super) struct Index(Vec<String>);
 
 /// Where a record stands, counted from the end of the header line, and its hash.
-pub(super) struct Found {
+pub(super) struct RecordSpan {
     pub(super) span: Range<u64>,
     pub(super) hash: String,
 }
@@ -31,7 +31,7 @@ impl Index {
 }
 
 /// Looks a place up in an index as it stands in a file; `None` where it is not there, or the index is none.
-pub(super) fn find(index: &[u8], place: &Place) -> Option<Found> {
+pub(super) fn find(index: &[u8], place: &Place) -> Option<RecordSpan> {
     let key = place_hash(place);
     let lines = index.chunks_exact(WIDTH);
     let (mut from, mut to) = (0, lines.len());
@@ -48,7 +48,7 @@ pub(super) fn find(index: &[u8], place: &Place) -> Option<Found> {
 }
 
 /// Every line of an index.
-pub(super) fn all(index: &[u8]) -> impl Iterator<Item = Found> + '_ {
+pub(super) fn all(index: &[u8]) -> impl Iterator<Item = RecordSpan> + '_ {
     index.chunks_exact(WIDTH).filter_map(read)
 }
 
@@ -57,11 +57,11 @@ pub(super) fn fits(bytes: u64, count: usize) -> bool {
     bytes == (count * WIDTH) as u64
 }
 
-fn read(line: &[u8]) -> Option<Found> {
+fn read(line: &[u8]) -> Option<RecordSpan> {
     let mut words = std::str::from_utf8(line).ok()?.trim_end().split(' ').skip(1);
     let offset = u64::from_str_radix(words.next()?, 16).ok()?;
     let length = u64::from_str_radix(words.next()?, 16).ok()?;
-    Some(Found { span: offset..offset.checked_add(length)?, hash: words.next()?.to_string() })
+    Some(RecordSpan { span: offset..offset.checked_add(length)?, hash: words.next()?.to_string() })
 }
 
 fn place_hash(place: &Place) -> String {

@@ -24,8 +24,8 @@ use super::file::parse;
 use super::names::Place;
 use super::signing::PublicKey;
 use super::{Checked, Entry, Store, StoreError};
-use crate::given;
-use crate::record::Record;
+use crate::io::user_files;
+use crate::records::record::Record;
 
 /// The largest bundle that is read, in bytes.
 pub const MAX_BUNDLE: u64 = 1 << 30;
@@ -129,19 +129,19 @@ impl Bundle {
     /// The records of a store for which `keep` says yes.
     pub fn of(store: &Store, keep: impl Fn(&Entry) -> bool) -> Bundle {
         let entries: Vec<Entry> = store.entries().into_iter().filter(keep).collect();
-        let found = Mutex::new(Bundle::default());
+        let result = Mutex::new(Bundle::default());
         for_each(store, &entries, |_, checked| {
             let line = match checked {
                 Checked::Whole(record) => line(&record),
                 _ => None,
             };
-            let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let mut result = result.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             match line {
-                Some((place, text)) => drop(found.records.insert(place, text)),
-                None => found.left_out += 1,
+                Some((place, text)) => drop(result.records.insert(place, text)),
+                None => result.left_out += 1,
             }
         });
-        found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
+        result.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// A bundle of these records; those of one key and device are merged.
@@ -236,11 +236,11 @@ impl Bundle {
 
     /// Reads a bundle's file, as one that nobody signed.
     pub fn read(path: &Path) -> Result<Bundle, BundleError> {
-        Bundle::parse(&given::bytes(path, MAX_BUNDLE)?)
+        Bundle::parse(&user_files::bytes(path, MAX_BUNDLE)?)
     }
 
     /// Writes the bundle to a file, whole or not at all; through what is no regular file.
     pub fn write(&self, path: &Path) -> Result<(), StoreError> {
-        given::write(path, &self.to_bytes()).map_err(|e| StoreError::io("writing", path, e))
+        user_files::write(path, &self.to_bytes()).map_err(|e| StoreError::io("writing", path, e))
     }
 }

@@ -7,10 +7,10 @@ use std::path::Path;
 use super::form::{Header, MAX_HEADER, checksum, read_line};
 use super::index::{all, find, fits, line_hash};
 use super::{BundleError, Claims};
-use crate::record::Record;
+use crate::records::record::Record;
 use crate::store::MAX_RECORD;
 use crate::store::file::encode;
-use crate::store::minisign::Signature;
+use crate::store::minisign::MinisignSignature;
 use crate::store::names::Place;
 use crate::store::signing::PublicKey;
 
@@ -49,7 +49,7 @@ impl Reader {
 
     /// Whether one of these signatures is a key's for this bundle. The header is checked, which has the index's hash,
     /// which has every record's: so each record that is read is one that the key signed.
-    pub fn is_signed(&self, key: &PublicKey, signatures: &[Signature]) -> bool {
+    pub fn is_signed(&self, key: &PublicKey, signatures: &[MinisignSignature]) -> bool {
         signatures.iter().any(|s| s.comment() == self.comment && s.vouches(key))
     }
 
@@ -76,8 +76,8 @@ impl Reader {
     /// The document of a record's place, as a shelf keeps it; `None` where it has none. The origins of its editions are
     /// told to have been vouched for by these.
     pub fn document(&self, place: &Place, vouched: &[PublicKey]) -> Result<Option<Vec<u8>>, BundleError> {
-        let Some(found) = find(&self.index, place) else { return Ok(None) };
-        let (own, mut record) = self.record(found)?;
+        let Some(result) = find(&self.index, place) else { return Ok(None) };
+        let (own, mut record) = self.record(result)?;
         if own != *place {
             return Ok(None);
         }
@@ -90,22 +90,22 @@ impl Reader {
 
     /// Every record's place and size. Reads all of them.
     pub fn places(&self) -> Result<Vec<(Place, u64)>, BundleError> {
-        let listed = |found: super::index::Found| {
-            let bytes = found.span.end - found.span.start;
-            self.record(found).map(|(place, _)| (place, bytes))
+        let listed = |result: super::index::RecordSpan| {
+            let bytes = result.span.end - result.span.start;
+            self.record(result).map(|(place, _)| (place, bytes))
         };
         all(&self.index).map(listed).collect()
     }
 
-    fn record(&self, found: super::index::Found) -> Result<(Place, Record), BundleError> {
+    fn record(&self, result: super::index::RecordSpan) -> Result<(Place, Record), BundleError> {
         let damaged = |why: &str| BundleError::Damaged(why.to_string());
-        let ((begin, end), span) = (self.body, &found.span);
+        let ((begin, end), span) = (self.body, &result.span);
         let from = begin.checked_add(span.start);
         let fits = from.is_some_and(|from| from <= end && span.end - span.start <= (end - from).min(MAX_RECORD));
         let from = from.filter(|_| fits).ok_or_else(|| damaged("its index points behind its end"))?;
         let mut text = vec![0; (span.end - span.start) as usize];
         read_at(&self.file, &mut text, from)?;
-        if line_hash(&text) != found.hash {
+        if line_hash(&text) != result.hash {
             return Err(damaged("a record was changed (its hash in the index does not fit)"));
         }
         let text = std::str::from_utf8(&text).map_err(|_| damaged("a record is not text"))?;

@@ -7,7 +7,7 @@ use super::form::parse;
 use super::{Bundle, BundleError, Imported};
 use crate::store::care::spread;
 use crate::store::file::parse as parse_record;
-use crate::store::minisign::{Hashed, Signature};
+use crate::store::minisign::{Hashed, MinisignSignature};
 use crate::store::trusted::{Take, Trusted};
 use crate::store::{Merged, PublicKey, SecretKey, Store, StoreError};
 
@@ -19,15 +19,15 @@ const BATCH: usize = 32;
 impl Bundle {
     /// Reads a bundle with the signatures beside it. Where there are some, one of a key that is trusted must be among
     /// them and fit; without any the bundle is unsigned.
-    pub fn signed(bytes: &[u8], signatures: &[Signature], trusted: &Trusted) -> Result<Bundle, BundleError> {
+    pub fn signed(bytes: &[u8], signatures: &[MinisignSignature], trusted: &Trusted) -> Result<Bundle, BundleError> {
         let signers = signers(bytes, signatures, trusted)?;
         Ok(Bundle { signers, ..parse(bytes)? })
     }
 
     /// The signature of a bundle's bytes. Its comment says what the bundle claims.
-    pub fn sign(bytes: &[u8], key: &SecretKey) -> Result<Signature, BundleError> {
+    pub fn sign(bytes: &[u8], key: &SecretKey) -> Result<MinisignSignature, BundleError> {
         let (header, end) = super::form::Header::read(bytes)?;
-        Ok(Signature::new(key, &Hashed::of(bytes), &header.comment(&bytes[..end])))
+        Ok(MinisignSignature::new(key, &Hashed::of(bytes), &header.comment(&bytes[..end])))
     }
 
     /// Merges every record into a store, durably. An error (a full disk) ends it; what was put by then stays, and
@@ -68,7 +68,11 @@ impl Bundle {
 }
 
 /// Which of the keys that are trusted signed these bytes.
-fn signers(bytes: &[u8], signatures: &[Signature], trusted: &Trusted) -> Result<BTreeSet<PublicKey>, BundleError> {
+fn signers(
+    bytes: &[u8],
+    signatures: &[MinisignSignature],
+    trusted: &Trusted,
+) -> Result<BTreeSet<PublicKey>, BundleError> {
     let Some(first) = signatures.first() else { return Ok(BTreeSet::new()) };
     let (keys, revoked) = (trusted.trusted_keys(), trusted.revoked_keys());
     let file = Hashed::of(bytes);

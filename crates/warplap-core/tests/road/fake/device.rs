@@ -10,14 +10,14 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::fingerprint::Fingerprint;
 use warplap_core::measure::{Lap, Policy};
+use warplap_core::perturb_inputs::PerturbedSpot;
 use warplap_core::rejection::Rejection;
 use warplap_core::roofline::Ceilings;
 use warplap_core::sandbox::{Passed, SandboxRequest};
-use warplap_core::stir::Spot;
 use warplap_core::store::Store;
 use warplap_core::verify::poison_of;
 
-use super::mood::Mood;
+use super::mood::NoisyMachine;
 
 /// A launch tells its meter what it took by the table.
 #[derive(Default)]
@@ -122,7 +122,7 @@ pub struct Fake {
     /// Simulated seconds measured so far.
     pub now: Mutex<f64>,
     /// What the machine does to its launches, where it is not just a little noise.
-    mood: Mutex<Option<Mood>>,
+    mood: Mutex<Option<NoisyMachine>>,
 }
 
 fn ceilings(rate: f64) -> Ceilings {
@@ -163,7 +163,7 @@ impl Fake {
     }
 
     /// A device on a machine with moods.
-    pub fn in_mood(self, mood: Mood) -> Fake {
+    pub fn in_mood(self, mood: NoisyMachine) -> Fake {
         *self.mood.lock().unwrap() = Some(mood);
         self
     }
@@ -312,7 +312,7 @@ impl Device for Fake {
     fn lap<'k>(
         &'k self,
         _: Policy,
-        sets: &[Vec<Spot>],
+        sets: &[Vec<PerturbedSpot>],
         launch: Launch<'k, Self>,
     ) -> Result<Box<dyn Lap + 'k>, Rejection> {
         Ok(Box::new(FakeLap { device: self, launch, sets: sets.len(), next: 0 }))

@@ -5,7 +5,7 @@ mod mood;
 mod row;
 
 pub use device::{Buffer, Fake, In, Meter, Out, Worker};
-pub use mood::{Mood, WORLDS, World};
+pub use mood::{NoisyMachine, WORLDS, World};
 pub use row::{Act, Count, Panics, Row, row};
 
 use warplap_core::arg::Arg;

@@ -25,7 +25,7 @@ pub const WORLDS: [World; 5] = [
 ];
 
 /// A machine in one world.
-pub struct Mood {
+pub struct NoisyMachine {
     world: World,
     rng: fastrand::Rng,
     now: f64,
@@ -35,10 +35,10 @@ pub struct Mood {
     until: f64,
 }
 
-impl Mood {
-    pub fn new(world: World, seed: u64) -> Mood {
+impl NoisyMachine {
+    pub fn new(world: World, seed: u64) -> NoisyMachine {
         let mut mood =
-            Mood { world, rng: fastrand::Rng::with_seed(seed), now: 0.0, drift: 0.0, spell: 0.0, until: 0.0 };
+            NoisyMachine { world, rng: fastrand::Rng::with_seed(seed), now: 0.0, drift: 0.0, spell: 0.0, until: 0.0 };
         mood.drift = world.drift * mood.normal();
         mood
     }

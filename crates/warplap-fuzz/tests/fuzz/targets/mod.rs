@@ -9,7 +9,7 @@ mod tables;
 mod texts;
 mod workers;
 
-use warplap::core::letters;
+use warplap::core::sanitize_text;
 
 /// One parser.
 pub(crate) struct Target {
@@ -68,5 +68,5 @@ fn is_short(sentence: &str) -> bool {
 
 /// Whether a sentence about what others wrote has nothing in it that a terminal would obey.
 fn is_seen(sentence: &str) -> bool {
-    letters::visible(sentence) == sentence
+    sanitize_text::visible(sentence) == sentence
 }

@@ -1,7 +1,7 @@
 //! Spaces and what they are made of: recorded spaces, definitions, expressions, rules, configs.
 
-use warplap::core::recorded::Recorded;
 use warplap::core::space::{Axis, Config, Expr, Space, Value};
+use warplap::report::recorded::Recorded;
 
 fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes)
@@ -63,13 +63,13 @@ pub(crate) fn expression(bytes: &[u8]) -> String {
         }
     };
     assert_eq!(Expr::parse(expr.text()).expect("it was read before"), expr);
-    let (found, again) = (expr.eval(value), expr.eval(value));
-    assert_eq!(found.as_ref().ok(), again.as_ref().ok());
+    let (result, again) = (expr.eval(value), expr.eval(value));
+    assert_eq!(result.as_ref().ok(), again.as_ref().ok());
     // Where every name has a value and nothing failed, whether it holds follows from its value.
-    if let Ok(Value::Bool(truth)) = found {
+    if let Ok(Value::Bool(truth)) = result {
         assert_eq!(expr.holds(value), truth);
     }
-    super::said(found)
+    super::said(result)
 }
 
 /// A rule of a space: exactly those configs are legal that it holds for.

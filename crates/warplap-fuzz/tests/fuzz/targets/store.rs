@@ -11,9 +11,9 @@ use warplap::core::record::Record;
 use warplap::core::store::alphabet::{is_axis, is_value, is_variant};
 use warplap::core::store::bundle::{Bundle, Reader};
 use warplap::core::store::files::{Files, Hook, Step};
-use warplap::core::store::minisign::{Hashed, Signature};
+use warplap::core::store::minisign::{Hashed, MinisignSignature};
 use warplap::core::store::trusted::Trusted;
-use warplap::core::store::{Change, Checked, Kind, Match, MemoryShelf, Place, PublicKey, Shelf, Store};
+use warplap::core::store::{Change, Checked, Kind, Match, MemoryBackend, Place, PublicKey, Store, StoreBackend};
 
 const BELIEVED: &str = "believed";
 
@@ -33,9 +33,11 @@ fn seal(kind: &str, body: &[u8]) -> Vec<u8> {
 
 /// A store of one document, whatever it is.
 fn holding(place: &Place, bytes: Vec<u8>) -> Store {
-    let shelf = MemoryShelf::new();
-    shelf.put(place, Duration::ZERO, &mut |_| Ok(Change::to(bytes.clone()))).expect("a shelf in memory takes anything");
-    Store::new(Arc::new(shelf))
+    let backend = MemoryBackend::new();
+    backend
+        .put(place, Duration::ZERO, &mut |_| Ok(Change::to(bytes.clone())))
+        .expect("a shelf in memory takes anything");
+    Store::new(Arc::new(backend))
 }
 
 /// The key and the device of the corpus.
@@ -52,9 +54,9 @@ fn looked_up(bytes: Vec<u8>) -> String {
     let store = holding(&place, bytes);
     let checked = store.check(&store.entries()[0]);
     match store.lookup(&key, &device) {
-        Match::Exact(found) | Match::Near(found) => {
-            assert_eq!((&found.op, &found.key, &found.device), (&key.op, &key.text, &device.hard));
-            holds_together(&found);
+        Match::Exact(result) | Match::Near(result) => {
+            assert_eq!((&result.op, &result.key, &result.device), (&key.op, &key.text, &device.hard));
+            holds_together(&result);
             BELIEVED.into()
         }
         Match::Foreign(..) => panic!("there is no other device"),
@@ -144,7 +146,7 @@ pub(crate) fn signed(bytes: &[u8]) -> String {
     const ORIGINAL: &[u8] = include_bytes!("../../../corpus/signed/a-signature");
     const KEY: &str = "RWSqunL6Tt3bfVxL97U3kuy1sUCPJIkxhvgSSOif+lM4iUE14okZhZyP";
     let key: PublicKey = KEY.parse().expect("the key of the corpus");
-    let signatures = match Signature::parse_all(bytes) {
+    let signatures = match MinisignSignature::parse_all(bytes) {
         Ok(signatures) => signatures,
         Err(e) => {
             assert!(super::is_short(&e.to_string()) && super::is_seen(&e.to_string()), "{e:?}");
@@ -152,10 +154,10 @@ pub(crate) fn signed(bytes: &[u8]) -> String {
         }
     };
     let text: String = signatures.iter().map(|s| s.to_string()).collect();
-    assert_eq!(Signature::parse_all(text.as_bytes()).expect("what was written can be read"), signatures);
-    let original = Signature::parse_all(ORIGINAL).expect("the signature of the corpus").remove(0);
+    assert_eq!(MinisignSignature::parse_all(text.as_bytes()).expect("what was written can be read"), signatures);
+    let original = MinisignSignature::parse_all(ORIGINAL).expect("the signature of the corpus").remove(0);
     let file = Hashed::of(BUNDLE);
-    let good: Vec<&Signature> = signatures.iter().filter(|s| s.is_of(&key, &file)).collect();
+    let good: Vec<&MinisignSignature> = signatures.iter().filter(|s| s.is_of(&key, &file)).collect();
     assert!(good.iter().all(|s| s.comment() == original.comment()), "forged");
     let mut trusted = Trusted::default();
     trusted.add(&key, "");
@@ -187,8 +189,8 @@ pub(crate) fn note(bytes: &[u8]) -> String {
     let (key, device) = asked();
     let document = seal(Kind::Note.word(), bytes);
     let place = Place::note(&device.slug(), "ceilings").expect("a plain name");
-    let found = holding(&place, document.clone()).note(&device.slug(), "ceilings");
-    if let Some(value) = &found {
+    let result = holding(&place, document.clone()).note(&device.slug(), "ceilings");
+    if let Some(value) = &result {
         let store = Store::memory();
         store.put_note(&device.slug(), "ceilings", value).expect("what was read can be kept");
         assert_eq!(store.note(&device.slug(), "ceilings").as_ref(), Some(value));
@@ -199,7 +201,7 @@ pub(crate) fn note(bytes: &[u8]) -> String {
     let place = Place::new(Kind::Miss, &device.slug(), &hash).expect("a plain place");
     let misses = holding(&place, seal(Kind::Miss.word(), bytes)).misses();
     assert!(misses.iter().all(|missed| missed.key().hash() == key.hash()));
-    format!("{} {} {}", found.is_some(), super::said(trusted), misses.len())
+    format!("{} {} {}", result.is_some(), super::said(trusted), misses.len())
 }
 
 thread_local! {

@@ -74,8 +74,8 @@ pub(crate) fn artifact(bytes: &[u8]) -> String {
             None => bytes.to_vec(),
         };
         std::fs::write(&path, &changed).expect("a file of our own");
-        let found = artifacts.get::<Vec<u32>>("abc");
-        assert_eq!(found.is_some(), changed == *whole, "a changed artifact was loaded, or a whole one refused");
-        if found.is_some() { "loaded" } else { "refused" }.into()
+        let result = artifacts.get::<Vec<u32>>("abc");
+        assert_eq!(result.is_some(), changed == *whole, "a changed artifact was loaded, or a whole one refused");
+        if result.is_some() { "loaded" } else { "refused" }.into()
     })
 }

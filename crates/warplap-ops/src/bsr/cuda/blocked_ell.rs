@@ -15,7 +15,7 @@ use warplap_core::op::Op;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
-use warplap_cuda::{Blocks, Cuda, Function, LaunchShape, Rooms, Source, Spmm, SpmmAt, Stream};
+use warplap_cuda::{Blocks, Cuda, Function, LaunchShape, Source, Spmm, SpmmAt, Stream, Workspaces};
 
 use super::cusparse_bsr::{no_cusparse, spec, version};
 use super::plan::is_half;
@@ -83,8 +83,8 @@ impl Variant<Bsr, Cuda> for BlockedEll {
             spmm,
             function,
             shape,
-            full: Rooms::default(),
-            columns: Rooms::default(),
+            full: Workspaces::default(),
+            columns: Workspaces::default(),
             queueing: Mutex::default(),
             turned: Turned::new(p, cuda)?,
         }))
@@ -108,8 +108,8 @@ struct Padded {
     spmm: Spmm,
     function: Function,
     shape: LaunchShape,
-    full: Rooms,
-    columns: Rooms,
+    full: Workspaces,
+    columns: Workspaces,
     // Held until both launches are queued, so that no other thread's come between them.
     queueing: Mutex<()>,
     turned: Turned,
@@ -120,7 +120,7 @@ impl Kernel<Cuda> for Padded {
         let (slots, p) = (addresses(args, &self.aligns)?, &self.problem);
         let [row_ptr, col_idx, _, b, c, ..] = slots;
         let _one = self.queueing.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = |rooms: &Rooms, dtype, len: u64| {
+        let room = |rooms: &Workspaces, dtype, len: u64| {
             rooms.address(queue, len as usize, || queue.alloc(dtype, len as usize)).map_err(|e| e.rejection())
         };
         let full = room(&self.full, p.dtype, places(p) * p.bs * p.bs)?;

@@ -14,8 +14,8 @@ use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cuda::{
-    BytesSpec, Chip, Cuda, Function, HOPPER, LaunchShape, Lt, Matmul, MatmulEpilogue, MatmulSpec, MatrixSpec, Rooms,
-    Source, Stream,
+    BytesSpec, Chip, Cuda, Function, HOPPER, LaunchShape, Lt, Matmul, MatmulEpilogue, MatmulSpec, MatrixSpec, Source,
+    Stream, Workspaces,
 };
 
 use super::mma_tf32::MmaTf32;
@@ -107,7 +107,7 @@ impl Variant<Bsr, Cuda> for Densify {
         let blocks = u32::try_from(blocks).ok().filter(|b| *b < 1 << 31).ok_or_else(over)?;
         let shape = LaunchShape { grid: [blocks, 1, 1], threads: 256, ..LaunchShape::default() };
         let (aligns, turned) = (Aligns::of(&Bsr::signature(p))?, Turned::new(p, cuda)?);
-        let (full, queueing) = (Rooms::default(), Mutex::default());
+        let (full, queueing) = (Workspaces::default(), Mutex::default());
         Ok(Box::new(Filled { problem: *p, aligns, function, shape, full, queueing, matmul, turned }))
     }
 
@@ -174,7 +174,7 @@ struct Filled {
     aligns: Aligns<SLOTS>,
     function: Function,
     shape: LaunchShape,
-    full: Rooms,
+    full: Workspaces,
     // Held until both launches are queued, so that no other thread's come between them.
     queueing: Mutex<()>,
     matmul: Matmul,

@@ -14,7 +14,7 @@ use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cpu::Cpu;
-use warplap_cpu::blas::{self, Found, Matrix, Seen};
+use warplap_cpu::blas::{self, BlasLibraries, Matrix, Seen};
 use warplap_cpu::pool::Pool;
 use warplap_cpu::simd::Isa;
 
@@ -25,12 +25,12 @@ use super::threads;
 use crate::gemm::{Gemm, GemmProblem, Layout};
 
 /// Libraries that were found.
-pub(super) struct Blas(fn() -> &'static Found);
+pub(super) struct Blas(fn() -> &'static BlasLibraries);
 
 impl Blas {
     /// Those of this process.
     pub(super) fn here() -> Self {
-        Blas(blas::found)
+        Blas(blas::installed)
     }
 
     fn library(&self, config: &Config) -> Option<&'static Seen> {
@@ -63,8 +63,8 @@ impl Variant<Gemm, Cpu> for Blas {
         if [p.m, p.n, p.k, p.lda, p.ldb, p.ldc].iter().any(|size| *size > i32::MAX as u64) {
             return Fit::aside("sizes must fit 31 bits");
         }
-        let found = (self.0)();
-        if found.libraries().is_empty() { Fit::aside(found.none()) } else { Fit::HIGH }
+        let libraries = (self.0)();
+        if libraries.libraries().is_empty() { Fit::aside(libraries.none()) } else { Fit::HIGH }
     }
 
     fn space(&self, p: &GemmProblem, cpu: &Cpu) -> Space {
@@ -192,8 +192,8 @@ mod tests {
 
     #[test]
     fn without_a_library_it_stands_aside_and_says_what_to_do() {
-        fn nothing() -> &'static Found {
-            static NOTHING: std::sync::OnceLock<Found> = std::sync::OnceLock::new();
+        fn nothing() -> &'static BlasLibraries {
+            static NOTHING: std::sync::OnceLock<BlasLibraries> = std::sync::OnceLock::new();
             let off = blas::Places { named: Some("off".into()), ..blas::Places::default() };
             NOTHING.get_or_init(|| off.look())
         }

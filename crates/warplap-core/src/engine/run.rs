@@ -1,0 +1,246 @@
+//! Tuning one key: the second half of the corridor, from listing to record. A Problem comes in; an Edition goes out.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::candidates::candidate::Candidate;
+use crate::contest::verdict::Grade;
+use crate::device::Device;
+use crate::engine::contest_key::{Contested, KnownBefore};
+use crate::engine::known::provisional::better;
+use crate::engine::progress::Observer;
+use crate::engine::settings::Running;
+use crate::engine::tuning_engine::{TuningEngine, is_current, locked};
+use crate::engine::{How, Tuned, log};
+use crate::error::Error;
+use crate::measure::timing::Timing;
+use crate::model::erased::ErasedProblem;
+use crate::model::key::Key;
+use crate::model::roofline::Work;
+use crate::records::record::TuningRun;
+use crate::store::{ASKING, BEFORE_A_RACE, Match};
+
+/// The share of a budget that measuring ceilings may take.
+pub(crate) const CEILINGS_SHARE: f64 = 0.5;
+
+impl<D: Device> TuningEngine<D> {
+    /// Tunes the key of a problem, or answers from the store: one tuner per key, over threads and processes. What is
+    /// new in the catalog since races against the stored winner alone, and a provisional record is gone on with.
+    pub fn tune(&self, card: &dyn ErasedProblem<D>, observer: &dyn Observer) -> Result<Tuned, Error> {
+        self.tune_until(Grade::is_provisional, card, observer)
+    }
+
+    /// As [`TuningEngine::tune`], but what is known answers at once, provisional or not.
+    pub fn ensure(&self, card: &dyn ErasedProblem<D>, observer: &dyn Observer) -> Result<Tuned, Error> {
+        self.tune_until(|_| false, card, observer)
+    }
+
+    /// Tunes what is not known, and what is known with a grade that is not `enough`.
+    fn tune_until(
+        &self,
+        open: fn(Grade) -> bool,
+        card: &dyn ErasedProblem<D>,
+        observer: &dyn Observer,
+    ) -> Result<Tuned, Error> {
+        let key = self.key(card);
+        let card = &*card.representative(&self.settings.bucket);
+        let timing = Timing::default();
+        let settled = || timing.of("lookup", || self.settled(&key, card)).filter(|_| !self.settings.again);
+        let before = settled().or_else(|| {
+            self.ask(&key, ASKING);
+            settled()
+        });
+        if let Some(edition) = before.as_ref().filter(|e| !open(e.verdict.grade)) {
+            return Ok(Tuned { stages: timing.take(), ..self.answer(key, card, edition.clone(), true, None) });
+        }
+        if let Some(why) = self.device.busy(self.device.queue()) {
+            self.store.miss(&key, self.device.fingerprint(), &card.text());
+            return Err(Error::Device(format!("nothing may be measured now: {why}")));
+        }
+        let turn = timing.of("wait", || self.turn(&key, observer));
+        // Whoever held the lock may have tuned the key meanwhile, here or on another machine.
+        self.ask(&key, BEFORE_A_RACE);
+        if let Some(edition) = settled().filter(|e| !open(e.verdict.grade) || before.as_ref() != Some(e)) {
+            return Ok(Tuned { stages: timing.take(), ..self.answer(key, card, edition, true, None) });
+        }
+        // What came from elsewhere answers once it has passed here.
+        let proposed = self.standing(&key, card).filter(|e| !self.settings.again && !open(e.verdict.grade));
+        if let Some(edition) = timing.of("admit", || self.admit_edition(&key, card, proposed?)) {
+            return Ok(Tuned { stages: timing.take(), ..self.answer(key, card, edition, true, None) });
+        }
+        log::started(card, &self.settings);
+        let running = Running::start(&self.settings);
+        // Where nobody knows the work there is no floor under it, and nothing to measure ceilings for.
+        if card.work() != Work::default() {
+            let patience = self.settings.budget.seconds * CEILINGS_SHARE;
+            timing.of("ceilings", || self.device.get_ready(&self.store, patience));
+        }
+        let raced = self.race(&key, card, observer, &timing, &running);
+        log::ended(card, raced.as_ref().map(|(edition, _)| edition), running.seconds());
+        let (edition, note) = raced?;
+        let warning = self.keep(&key, card, &edition, &timing);
+        let stages = timing.take();
+        tracing::debug!("{}: {stages:?}", card.text());
+        let note = turn.note.or(note);
+        Ok(Tuned { stages, note, ..self.answer(key, card, edition, false, warning) })
+    }
+
+    /// Keeps an edition and publishes it. Gives what went wrong: then it answers for as long as this process lives.
+    pub(crate) fn keep(
+        &self,
+        key: &Key,
+        card: &dyn ErasedProblem<D>,
+        edition: &TuningRun,
+        timing: &Timing,
+    ) -> Option<String> {
+        locked(&self.known.sizes).remove(&key.text);
+        let put = || self.store.put(key, self.device.fingerprint(), edition.clone(), &card.text());
+        let kept = timing.of("record", put);
+        // Whoever waits for this key on another machine finds it there when the lock is free.
+        if self.store.far().is_some() {
+            timing.of("publish", || self.store.publish());
+        }
+        let warning = kept.err().map(|e| format!("the record of {key} was not kept: {e}"));
+        let mut unkept = locked(&self.unkept);
+        match &warning {
+            Some(warning) => {
+                tracing::warn!("{warning}");
+                unkept.insert(key.text.clone(), edition.clone());
+            }
+            None => drop(unkept.remove(&key.text)),
+        }
+        warning
+    }
+
+    /// Asks the far side of the store for a key that is not known here.
+    pub(crate) fn ask(&self, key: &Key, wait: Duration) {
+        if !self.settings.again {
+            self.store.ask(key, self.device.fingerprint(), wait);
+        }
+    }
+
+    pub(crate) fn answer(
+        &self,
+        key: Key,
+        card: &dyn ErasedProblem<D>,
+        edition: TuningRun,
+        from_store: bool,
+        warning: Option<String>,
+    ) -> Tuned {
+        let how = if from_store { How::Stored } else { How::Raced };
+        let winner = &edition.verdict.winner;
+        let before = locked(&self.known.winners).insert(key.text.clone(), (winner.clone(), how));
+        let replaced = before.is_some_and(|(candidate, _)| candidate != *winner);
+        Tuned { key, problem: card.text(), edition, from_store, note: None, warning, stages: Vec::new(), replaced }
+    }
+
+    /// The edition measured under this soft fingerprint, if there is one.
+    pub(crate) fn current(&self, key: &Key) -> Option<TuningRun> {
+        if let Some(edition) = locked(&self.unkept).get(&key.text) {
+            return Some(edition.clone());
+        }
+        match self.store.lookup(key, self.device.fingerprint()) {
+            Match::Exact(record) => record.current(&self.device.fingerprint().soft_id(), self.store.id()).cloned(),
+            _ => None,
+        }
+    }
+
+    /// The problem that was raced for a key, where the store knows.
+    pub(crate) fn raced_for(&self, key: &Key) -> Option<String> {
+        match self.store.lookup(key, self.device.fingerprint()) {
+            Match::Exact(record) => Some(record.problem.clone()),
+            _ => None,
+        }
+    }
+
+    /// The edition that answers for a key as things are: it stands, and its winner was proved here.
+    fn settled(&self, key: &Key, card: &dyn ErasedProblem<D>) -> Option<TuningRun> {
+        self.standing(key, card).filter(|edition| self.is_admitted(key, card, (edition, &How::Stored)))
+    }
+
+    /// The edition of a key whose winner is there, and against which nobody new wants to race.
+    pub(crate) fn standing(&self, key: &Key, card: &dyn ErasedProblem<D>) -> Option<TuningRun> {
+        let edition = self.current(key)?;
+        let winner = &edition.verdict.winner;
+        // A bucket holds other sizes too: the next best answers for those that the winner cannot do.
+        let next_best = || {
+            let mut right = edition.trials.iter().filter(|t| t.is_right()).map(|t| &t.candidate);
+            let other = !self.settings.bucket.is_exact() && self.raced_for(key).is_none_or(|p| p != card.text());
+            other && right.any(|c| is_current(card, c) && self.usable(c, card))
+        };
+        let stands = is_current(card, winner) && (self.usable(winner, card) || next_best());
+        (stands && self.newcomers(&edition, card).is_empty()).then_some(edition)
+    }
+
+    /// Races what is new or open against the stored winner, or everyone where there is none. Gives what is to be kept,
+    /// and a sentence where a record was gone on with.
+    fn race(
+        &self,
+        key: &Key,
+        card: &dyn ErasedProblem<D>,
+        observer: &dyn Observer,
+        timing: &Timing,
+        running: &Running<'_>,
+    ) -> Result<(TuningRun, Option<String>), Error> {
+        let earlier = self.current(key).filter(|e| is_current(card, &e.verdict.winner));
+        // Another device's winner has no place to defend here.
+        let known = || self.lookup(card, key).filter(|(_, how)| !matches!(how, How::Foreign(_)));
+        let incumbent = earlier
+            .as_ref()
+            .map(|e| e.verdict.winner.clone())
+            .or_else(|| known().and_then(|(c, _)| renewed(card, c)))
+            .filter(|c| self.usable(c, card));
+        let kept = earlier.clone().filter(|e| e.origin == self.store.id());
+        let earlier = earlier.filter(|_| !self.settings.again && incumbent.is_some());
+        let known = KnownBefore { incumbent: incumbent.as_ref(), earlier: earlier.as_ref(), part: None };
+        let mut contested = self.contest(card, observer, known, (timing, running))?;
+        if let Some(incumbent) = incumbent.filter(|i| earlier.is_some() && contested.outcomes.lost(i)) {
+            // The stored winner is not right any more: those it once beat have a claim.
+            tracing::warn!("{key}: the stored winner {incumbent} failed; everyone races again");
+            contested = self.contest(card, observer, KnownBefore::default(), (timing, running))?;
+        }
+        let Contested { outcomes, skipped } = contested;
+        let nothing = |rejection| Error::NothingRight { problem: card.text(), rejection };
+        let verdict = outcomes.verdict.map_err(nothing)?;
+        let new = TuningRun {
+            soft: self.device.fingerprint().soft.clone(),
+            origin: self.store.id().to_string(),
+            tuned_at: now(),
+            program: env!("CARGO_PKG_VERSION").to_string(),
+            artifacts: self.artifacts_of(card, &verdict),
+            verdict,
+            trials: outcomes.trials,
+            skipped,
+            work: card.work(),
+            floor_us: outcomes.floor.map(|f| f * 1e6),
+            seconds: running.seconds(),
+            end_to_end_race: None,
+            sizes: Vec::new(),
+            vouched: Default::default(),
+        };
+        let (was, now) = (earlier.map(|e| e.verdict.grade).filter(|g| g.is_provisional()), new.verdict.grade);
+        let edition = better(kept, new);
+        let went_on =
+            was.map(|was| format!("went on with a {} record, now {}", was.word(), edition.verdict.grade.word()));
+        let note = match edition.verdict.grade == now {
+            true => went_on,
+            false => Some(format!(
+                "the {} verdict that was kept stands: this one is {}",
+                edition.verdict.grade.word(),
+                now.word()
+            )),
+        };
+        note.iter().for_each(|note| tracing::info!("{}: {note}", card.text()));
+        Ok((edition, note))
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// A stored candidate with the code there is now.
+pub(crate) fn renewed<D: Device>(card: &dyn ErasedProblem<D>, candidate: Candidate) -> Option<Candidate> {
+    let source = card.find(&candidate.variant)?.source();
+    Some(Candidate { source, ..candidate })
+}
