@@ -232,14 +232,14 @@ impl<T: PartialEq + Clone + 'static> FieldRule<T> {
     #[doc(hidden)]
     pub fn read(&self, fields: &mut FieldReader, name: &str, default: Option<T>) -> Result<T, ProblemError> {
         let value = (self.read)(fields, name, &self.expected(), default)?;
-        let found = || (self.write)(&value);
+        let text = || (self.write)(&value);
         if let Some((allowed, expected)) = self.allowed
             && !allowed(&value)
         {
-            return Err(ProblemError::value(name, found(), expected));
+            return Err(ProblemError::value(name, text(), expected));
         }
         if !self.list.is_empty() && !self.list.contains(&value) {
-            return Err(ProblemError::value(name, found(), self.expected()));
+            return Err(ProblemError::value(name, text(), self.expected()));
         }
         Ok((self.made)(value))
     }
