@@ -191,7 +191,7 @@ def flex(bend, block=None):
 
 def dropped(q, k, v, seed, share):
     """The last head's, with weights dropped by place and seed: the rule of every kernel, in torch's operators."""
-    from warplap._philox import of_weights
+    from warplap.ops.dropout import of_weights
 
     one = [t[-1, -1].double() for t in (q, k, v)]
     weights = (one[0] @ one[1].T * one[0].shape[-1] ** -0.5).softmax(-1)

@@ -20,8 +20,8 @@ import time
 import torch
 import torch.nn.functional as F
 import warplap
-from warplap._fusing.forms import Form, Inductor
-from warplap._fusing.plan import Plan
+from warplap.fusing.forms import Form, Inductor
+from warplap.fusing.plan import Plan
 
 
 class Rms(torch.nn.Module):

@@ -19,7 +19,7 @@ import statistics
 import time
 
 import torch
-from warplap.vllm import fused, layer, shapes, tune
+from warplap.vllm.experts import fused, layer, shapes, tune
 
 # The space of vLLM's script on NVIDIA GPUs.
 SPACE = dict(

@@ -13,16 +13,16 @@ import argparse
 import time
 
 import torch
-from warplap._modes import set_mode
-from warplap.vllm import compiling, fused, legal, prior, shapes
-from warplap.vllm.layer import Layer
-from warplap.vllm.moe import Race
+from warplap.tuner.modes import set_mode
+from warplap.vllm.experts import compile_ahead, fused, prior, shapes, space as experts_space
+from warplap.vllm.experts.layer import Layer
+from warplap.vllm.experts.race import Race
 
 # Of each list so many are raced in the end.
 LAST = 6
 
 
-def brief(race: Race, config: legal.Config) -> float:
+def brief(race: Race, config: experts_space.Config) -> float:
     """Seconds of a run, the least of a few; infinite where it does not run."""
     args = race.arguments
     try:
@@ -50,18 +50,18 @@ def brief(race: Race, config: legal.Config) -> float:
 
 
 def row(layer: Layer, device: fused.Device, tokens: int, known: list[prior.Row], counts: list[int],
-        compiler: compiling.Compiler | None) -> None:  # fmt: skip
+        compiler: compile_ahead.Compiler | None) -> None:  # fmt: skip
     """One number of tokens."""
     began = time.monotonic()
     race = Race(layer, device, tokens, known=known, common=max(counts), compiler=compiler)
-    listed = {count: {legal.key(c) for c in race.waiting[:count]} for count in counts}
-    every = {legal.key(c): c for c in [race.default, *race.waiting, *legal.space(layer.shape, device.arch, device.room)]}
+    listed = {count: {experts_space.key(c) for c in race.waiting[:count]} for count in counts}
+    every = {experts_space.key(c): c for c in [race.default, *race.waiting, *experts_space.space(layer.shape, device.arch, device.room)]}
     race.ahead(every.values())
     runs = {name: c for name, c in every.items() if race._trial(c) is None}
     compiled = time.monotonic() - began
     times = {name: brief(race, c) for name, c in runs.items()}
     best = lambda names: sorted((n for n in names if n in times), key=lambda n: times[n])[:LAST]
-    finalists = {legal.key(race.default), *best(times)}
+    finalists = {experts_space.key(race.default), *best(times)}
     for names in listed.values():
         finalists |= set(best(names))
     race.race("regret", [every[n] for n in sorted(finalists) if n in times], 8.0)
@@ -71,7 +71,7 @@ def row(layer: Layer, device: fused.Device, tokens: int, known: list[prior.Row],
         for names in listed.values()
     )
     winner = min(right, key=lambda n: right[n])
-    default = right.get(legal.key(race.default), float("inf")) / right[winner]
+    default = right.get(experts_space.key(race.default), float("inf")) / right[winner]
     whose, spent = f"{layer.shape.experts}×{layer.shape.shard}", time.monotonic() - began - compiled
     print(f"| {whose} | {tokens} | {len(runs)} of {len(every)} | {told} | {default:.3f}× | {winner} "
           f"| {compiled:.0f} + {spent:.0f} |", flush=True)  # fmt: skip
@@ -87,7 +87,7 @@ def main() -> None:
     given = parser.parse_args()
     counts = [int(count) for count in given.common.split(",")]
     device = fused.Device.here()
-    compiler = compiling.Compiler(room=device.room) if compiling.can() else None
+    compiler = compile_ahead.Compiler(room=device.room) if compile_ahead.can() else None
     print("| experts | tokens | configs that run | " + " | ".join(f"of {c}" for c in counts) + " | default | best | s |")
     print("|" + "---|" * (6 + len(counts)))
     with set_mode("tune"):

@@ -7,12 +7,24 @@ import time
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._dynamo.backends.common import aot_autograd
 
 import warplap
-from warplap._fusing import forms, model, templates
-from warplap._fusing.templates import Found
+from warplap.fusing import forms, predict
+from warplap.fusing.templates import rows
+from warplap.fusing.match import Match
 
 r = torch.randn
+
+ACTIVATIONS = {
+    None: lambda y: y,
+    "relu": torch.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda y: F.gelu(y, approximate="tanh"),
+    "silu": F.silu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+}
 
 
 class Rms(torch.nn.Module):
@@ -69,7 +81,7 @@ def uncompiled(monkeypatch):
     torch._dynamo.reset()
     monkeypatch.setattr(forms.Inductor, "here", lambda self, module, inputs: module.forward)
     warplap.configure(in_memory=True, budget=0.5)
-    model.forget()
+    predict.forget()
 
 
 @pytest.fixture
@@ -78,10 +90,10 @@ def planted(monkeypatch):
 
     def plant(call):
         def look(node):
-            if templates.word(node) == "relu":
-                yield Found("planted", (node,), (node,), call, (node.args[0],))
+            if rows.word(node) == "relu":
+                yield Match("planted", (node,), (node,), call, (node.args[0],))
 
-        monkeypatch.setattr(templates, "TEMPLATES", [look])
+        monkeypatch.setattr(rows, "TEMPLATES", [look])
 
     return plant
 
@@ -101,3 +113,16 @@ def no_relu(x):
 
 def quick_relu(x):
     return x.relu()
+
+
+def nodes_of(fn, *args):
+    """The operators in the graphs that a compiler is given for a function, and what the function gives."""
+    found = []
+
+    def keep(module, inputs):
+        found.append([str(n.target) for n in module.graph.nodes if n.op == "call_function"])
+        return module
+
+    torch._dynamo.reset()
+    got = torch.compile(fn, backend=aot_autograd(fw_compiler=keep, bw_compiler=keep), fullgraph=True)(*args)
+    return found, got

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import atexit
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _warplap
 
 if os.environ.get("WARPLAP_SERVE"):  # started to prove GPU kernels for another process: nothing else is loaded
     _warplap.serve_if_asked()
 if os.environ.get("WARPLAP_ONCE"):  # started to run one GPU kernel once
-    from . import _once
+    from .kernel_tuner import run_once
 
-    _once.serve()
+    run_once.serve()
 from . import _program
 
 if _program.asked():  # the program warplap: neither torch nor the rest of the package is needed
@@ -28,20 +28,22 @@ if _program.asked():  # the program warplap: neither torch nor the rest of the p
 _warplap.connect_logs()
 atexit.register(_warplap.end_background)
 
-from . import _child, store
-from ._modes import configure, mode, off, record, replay, set_mode, tuning
-from ._ops import attention, bsr_matmul, cross_entropy, linear_cross_entropy, norm, rope, softmax
-from ._ops_products import (
-    forget_folded, gated, gated_linear, int_mm, linear, matmul, norm_linear, scaled_mm,
-)  # fmt: skip
-from ._prepared import run
-from ._run_kernel import run_kernel
-from ._search import Search, register_search
-from ._tiles import Tiles, tiles
-from ._tunable import Tunable, tunable
-from ._tune_kernel import tune_kernel
-from ._tuning import Explanation, Tuned, benchmark, explain, tune
+from . import store
 from ._warplap import Gpu
+from .callables import child_process
+from .callables.tunable import Tunable, tunable
+from .kernel_tuner.api import tune_kernel
+from .kernel_tuner.run_kernel import run_kernel
+from .ops.attention.block_mask import Tiles, tiles
+from .tuner.modes import configure, mode, off, record, replay, set_mode, tuning
+from .tuner.search import Search, register_search
+from .tuner.tune import Explanation, Tuned, benchmark, explain, tune
+
+if TYPE_CHECKING:
+    from .ops.functions import (
+        attention, bsr_matmul, cross_entropy, forget_folded, gated, gated_linear, int_mm, linear, linear_cross_entropy,
+        matmul, norm, norm_linear, rope, run, scaled_mm, softmax,
+    )  # fmt: skip
 
 __version__: str = _warplap.__version__
 
@@ -53,9 +55,21 @@ __all__ = [
     "scaled_mm", "set_mode", "softmax", "store", "tiles", "tunable", "tune", "tune_kernel", "tuning",
 ]  # fmt: skip
 
+# What is loaded when it is first asked for: programs without torch may want none of it.
+_OPERATORS = frozenset((
+    "attention", "bsr_matmul", "cross_entropy", "forget_folded", "gated", "gated_linear", "int_mm", "linear",
+    "linear_cross_entropy", "matmul", "norm", "norm_linear", "rope", "run", "scaled_mm", "softmax",
+))  # fmt: skip
+
+
+def _load_operators() -> None:
+    from .ops import functions
+
+    globals().update({name: getattr(functions, name) for name in _OPERATORS})
+
 
 def _start() -> None:
-    program, *arguments = _child.command("import warplap")
+    program, *arguments = child_process.command("import warplap")
     _warplap.set_worker(program, arguments)
     if os.environ.get("WARPLAP_MODE"):
         _warplap.set_mode(os.environ["WARPLAP_MODE"])
@@ -63,10 +77,11 @@ def _start() -> None:
         import torch
     except ImportError:
         return
-    from . import _variants
+    from .candidates import register as candidates_register
 
     _warplap.use_torch(torch)
-    _variants.join()
+    candidates_register.join()
+    _load_operators()
 
 
 _start()
@@ -75,22 +90,25 @@ del _start
 
 def __getattr__(name: str) -> Any:
     """What needs torch or Triton is loaded when it is asked for."""
+    if name in _OPERATORS:
+        _load_operators()
+        return globals()[name]
     if name == "SparseLinear":
         from .nn import SparseLinear
 
         return SparseLinear
     if name in ("fuse", "graphs", "report_graphs"):
-        from . import _fusing
+        from . import fusing
 
-        return getattr(_fusing, name)
+        return getattr(fusing, name)
     if name == "add_variant":
-        from ._variants import add
+        from .candidates.register import add
 
         return add
     if name in ("enable", "disable"):
-        from . import _enabled
+        from .operator import enable
 
-        return getattr(_enabled, name)
+        return getattr(enable, name)
     if name == "autotune":
         from .triton import autotune
 

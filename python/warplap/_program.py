@@ -1,4 +1,5 @@
-"""The program ``warplap``: the script of that name, and ``python -m warplap``. Nothing but the native half is loaded."""
+"""The program ``warplap``: the script of that name, and ``python -m warplap``. Nothing but the native half is
+loaded."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ def asked() -> bool:
         return False
     if os.path.basename(sys.argv[0] if sys.argv else "") in _SCRIPTS:
         return True
-    given = sys.orig_argv
-    return any(pair == ("-m", "warplap") for pair in zip(given, given[1:])) and sys.argv[0] == "-m"
+    inputs = sys.orig_argv
+    return any(pair == ("-m", "warplap") for pair in zip(inputs, inputs[1:])) and sys.argv[0] == "-m"
 
 
 def main() -> int:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from . import _ops_products
-from ._blocks import gathered
-from ._library import floats
-from ._quiet import sparse
-from ._torch import sparse_linear
+from .operator import autocast
+from .operator.activations import Activation
+from .operator.checks import floats
+from .operator.sparse_warning import sparse
+from .ops.block_sparse import gathered
+from .ops.linear import linear
+from .ops.sparse_linear import BSR_LINEAR
 
 __all__ = ["Linear", "SparseLinear"]
 
@@ -25,7 +27,7 @@ class Linear(nn.Linear):
         in_features: int,
         out_features: int,
         bias: bool = True,
-        activation: _ops_products.Activation | None = None,
+        activation: Activation | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -33,7 +35,7 @@ class Linear(nn.Linear):
         self.activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
-        return _ops_products.linear(x, self.weight, self.bias, self.activation)  # type: ignore[no-any-return]
+        return linear(x, self.weight, self.bias, self.activation)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         shown = super().extra_repr()
@@ -103,10 +105,10 @@ class SparseLinear(nn.Module):
         values = self.values if values is None else values
         bias = self.bias if bias is None else bias
         flat = x if x.ndim == 2 else x.reshape(-1, self.in_features)
-        if flat.dtype != values.dtype and not torch.is_autocast_enabled(flat.device.type):
+        if flat.dtype != values.dtype and not autocast.is_on(flat):
             floats(values=values, x=flat)
         fused = bias is None or bias.dtype == values.dtype
-        y = sparse_linear(
+        y = BSR_LINEAR.call(
             buffers["crow"], buffers["col"], values, bias if fused else None, self.out_features, flat, False
         )
         y = y if fused else y + bias

@@ -20,9 +20,10 @@ import triton
 from triton.runtime.autotuner import Autotuner as TritonAutotuner
 from triton.runtime.autotuner import Config
 
-from . import _callables, _sandbox, _warplap
-from ._rig import Rig, is_descriptor, leaves
-from ._table import shown_us
+from . import _warplap
+from .callables import race, sandbox
+from .callables.harness import Rig, is_descriptor, leaves
+from .tuner.table import shown_us
 
 __all__ = ["Autotuner", "Config", "autotune"]
 
@@ -80,8 +81,8 @@ class Autotuner(TritonAutotuner):
             fn: Any = self.fn
             while not hasattr(fn, "cache_key") and hasattr(fn, "fn"):
                 fn = fn.fn
-            text = getattr(fn, "cache_key", None) or _callables.source_of(self.base_fn)
-            hooks = [_callables.source_of(h) for h in (self.pre_hook, self.post_hook) if self._is_own(h)]
+            text = getattr(fn, "cache_key", None) or race.source_of(self.base_fn)
+            hooks = [race.source_of(h) for h in (self.pre_hook, self.post_hook) if self._is_own(h)]
             self._made = "\n".join([str(text), triton.__version__, *hooks])
         return self._made
 
@@ -93,7 +94,7 @@ class Autotuner(TritonAutotuner):
     def _tuning_key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         named = {k: v for k, v in {**dict(zip(self.arg_names, args)), **kwargs}.items() if k in self.arg_names}
         # Of a tensor, what it looks like: where it lies is new with every call.
-        values = [_callables.describe(named[k]) if leaves(named[k]) else named[k] for k in self.keys if k in named]
+        values = [race.describe(named[k]) if leaves(named[k]) else named[k] for k in self.keys if k in named]
         tensors = (v.base if is_descriptor(v) else v for v in named.values())
         return (*values, *(str(t.dtype) for t in tensors if hasattr(t, "dtype")))
 
@@ -164,7 +165,7 @@ class Autotuner(TritonAutotuner):
 
         names = [n for n in self.keys if n in self.arg_names and (n in self.nargs or n in rest)]
         text = ",".join([*(f"{n}={v}" for n, v in zip(names, key)), *map(str, key[len(names) :])])
-        winner, found = _callables.compete(
+        winner, result = race.compete(
             f"triton_{name}",
             text,
             candidates,
@@ -179,10 +180,10 @@ class Autotuner(TritonAutotuner):
             trial=lambda rig, i: refused(i, rig.args, rig.kwargs),
             settle=self._settle([functools.partial(checked, i) for i in range(len(runs))], configs),
         )
-        if found is not None:
+        if result is not None:
             self.cache[key] = configs[winner]
-            self.last = found
-            self.configs_timings = _timings(found, configs)
+            self.last = result
+            self.configs_timings = _timings(result, configs)
         return configs[winner]
 
     def _mode(self) -> str | None:
@@ -200,8 +201,8 @@ class Autotuner(TritonAutotuner):
         device = _gpu(args, kwargs)
         if device is None or not _COMPILES_ASIDE or len(configs) > _ALL:
             return
-        if _sandbox.is_on():
-            _sandbox.worker.begin()
+        if sandbox.is_on():
+            sandbox.worker.begin()
         jit: Any = self.fn
         while not hasattr(jit, "device_caches") and hasattr(jit, "fn"):
             jit = jit.fn
@@ -221,12 +222,12 @@ class Autotuner(TritonAutotuner):
     ) -> tuple[str, str, float] | None:
         """Compiles a config and runs it in the worker first. Configs with hooks, which may do anything, are not."""
         on_gpu = _gpu(args, kwargs) is not None
-        if not on_gpu or not _sandbox.is_on() or config.pre_hook is not None or self.user_defined_pre_hook:
+        if not on_gpu or not sandbox.is_on() or config.pre_hook is not None or self.user_defined_pre_hook:
             return None
         kernel = self.fn.run(*args, grid=grid, warmup=True, **kwargs, **config.all_kwargs())
         named = {**dict(zip(self._names, args)), **kwargs, **config.all_kwargs()}
         sizes = grid(named) if callable(grid) else grid
-        return _sandbox.try_kernel(kernel, list(self._names), [named.get(name) for name in self._names], tuple(sizes))
+        return sandbox.try_kernel(kernel, list(self._names), [named.get(name) for name in self._names], tuple(sizes))
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launches with the config of choice for the key's values; races the configs where it is not known."""
@@ -275,9 +276,9 @@ class Autotuner(TritonAutotuner):
         self._launches.keep(args, function, threads, shared, kinds, tail, kernel, config)
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        found = self._at.get(grid) if type(grid) is tuple else None
-        if found is not None:
-            return found
+        result = self._at.get(grid) if type(grid) is tuple else None
+        if result is not None:
+            return result
         launches = self._launches
         if launches is None:
             return super().__getitem__(grid)  # type: ignore[no-any-return]
@@ -286,8 +287,8 @@ class Autotuner(TritonAutotuner):
         grid = tuple(grid)
         if len(self._at) >= _GRIDS:
             self._at.clear()
-        found = self._at[grid] = launches.at(self, grid)
-        return found
+        result = self._at[grid] = launches.at(self, grid)
+        return result
 
 
 def _gpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
@@ -304,13 +305,13 @@ def _settings(config: Config) -> dict[str, Any]:
 
 
 def _hook_source(config: Config) -> str:
-    return "" if config.pre_hook is None else _callables.source_of(config.pre_hook)
+    return "" if config.pre_hook is None else race.source_of(config.pre_hook)
 
 
-def _timings(found: dict[str, Any], configs: list[Config]) -> dict[Config, list[float]]:
+def _timings(result: dict[str, Any], configs: list[Config]) -> dict[Config, list[float]]:
     """Milliseconds by config as Triton keeps them: median and interval; infinite for those that were rejected."""
     known = {}
-    for trial in found["edition"]["trials"]:
+    for trial in result["edition"]["trials"]:
         measured = trial.get("measured") or (trial.get("rejected") or {}).get("measurement")
         known[str(sorted((k, str(v)) for k, v in trial["config"].items()))] = measured
     timings = {}
@@ -319,7 +320,7 @@ def _timings(found: dict[str, Any], configs: list[Config]) -> dict[Config, list[
         if m is None:
             timings[config] = [float("inf")] * 3
             continue
-        shown = shown_us(m, found["edition"]["verdict"]) / 1e3
+        shown = shown_us(m, result["edition"]["verdict"]) / 1e3
         timings[config] = [shown, *(shown * us / m["median_us"] for us in m["ci_us"])]
     return timings
 

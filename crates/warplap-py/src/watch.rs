@@ -32,7 +32,7 @@ pub(crate) struct Line(Option<Py<PyAny>>);
 impl Line {
     /// A line where somebody looks at one.
     pub(crate) fn new(py: Python<'_>) -> Line {
-        let line = || py.import("warplap._progress")?.call_method0("line");
+        let line = || py.import("warplap.tuner.progress")?.call_method0("line");
         // A race goes on whether it is seen or not.
         Line(line().ok().filter(|line| !line.is_none()).map(Bound::unbind))
     }

@@ -20,8 +20,8 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TextIO
 
-from warplap.fleet._address import check
-from warplap.fleet._jobs import Class, Jobs, Line
+from .address import check
+from .jobs import Class, Jobs, Line
 
 try:
     import ray
@@ -94,18 +94,18 @@ class Driver:
         """Notes the devices of a node that has answered; one that died meanwhile has none."""
         node = self.asked.pop(ref)
         try:
-            *found, end = result(ref)
+            *outcome, end = result(ref)
         except ray.exceptions.RayError as error:
-            found, end = [], {"code": None, "errors": str(error)}
+            outcome, end = [], {"code": None, "errors": str(error)}
         if end["code"] != 0:
             print(f"node {node['NodeManagerHostname']} did not tell its devices: {end['errors']}", file=sys.stderr)
         # A node may keep its cores, or its cards, from Ray.
-        found = [line for line in found if node["Resources"].get("CPU" if line["kind"] == "cpu" else "GPU", 0) >= 1]
-        for line in found:
+        outcome = [line for line in outcome if node["Resources"].get("CPU" if line["kind"] == "cpu" else "GPU", 0) >= 1]
+        for line in outcome:
             one = self.jobs.class_of(line)
             one.kind, one.cores = line["kind"], min(one.cores, node["Resources"].get("CPU", 0))
             one.nodes[node["NodeID"]] = one.nodes.get(node["NodeID"], 0) + 1
-        return found
+        return outcome
 
     def meet_all(self) -> Iterable[Line]:
         """The devices of all nodes that answer in time."""
@@ -172,8 +172,8 @@ def main() -> None:
     parser.add_argument("--probe", action="store_true", help="only say which devices there are")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds to wait for a node of a class")
     parser.add_argument("program", nargs="*", default=["warplap"], help="how the program warplap is started")
-    given = parser.parse_args()
-    address = given.address or os.environ.get("RAY_ADDRESS") or "local"
+    inputs = parser.parse_args()
+    address = inputs.address or os.environ.get("RAY_ADDRESS") or "local"
     check(address)
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # Ray and its workers may print; stdout is for events alone
@@ -183,12 +183,12 @@ def main() -> None:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, configure_logging=False, **mine)
     except (ConnectionError, RuntimeError) as error:
         sys.exit(f"no Ray cluster answers at {address}: {error}")
-    driver = Driver(given.program, out)
+    driver = Driver(inputs.program, out)
     for line in driver.meet_all():
-        if given.probe:
+        if inputs.probe:
             driver.jobs.tell(line)
-    if not given.probe:
-        driver.run(sys.stdin, given.patience)
+    if not inputs.probe:
+        driver.run(sys.stdin, inputs.patience)
 
 
 if __name__ == "__main__":

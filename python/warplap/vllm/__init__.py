@@ -7,7 +7,7 @@ is done ahead (``program``). Nothing here loads vLLM but where vLLM is there and
 
 from __future__ import annotations
 
+from .experts.tables import folder
 from .plugin import register
-from .tables import folder
 
 __all__ = ["folder", "register"]

@@ -24,9 +24,9 @@ def tune(
     from vllm import LLM  # type: ignore[import-not-found]
 
     began = int(time.time())
-    told = {"WARPLAP_VLLM_MODE": "tune", **({} if budget is None else {"WARPLAP_VLLM_BUDGET": str(budget)})}
-    before = {name: os.environ.get(name) for name in told}
-    os.environ.update(told)  # for the engine's own processes too
+    report = {"WARPLAP_VLLM_MODE": "tune", **({} if budget is None else {"WARPLAP_VLLM_BUDGET": str(budget)})}
+    before = {name: os.environ.get(name) for name in report}
+    os.environ.update(report)  # for the engine's own processes too
     try:
         LLM(
             model=model, quantization="warplap_bsr" if sparse else "warplap", tensor_parallel_size=tp,

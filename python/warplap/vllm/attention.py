@@ -18,7 +18,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor
 
-from .. import _ops
+from ..ops import functions
 
 _log = logging.getLogger("warplap")
 NAME, PATH = "WARPLAP", "warplap.vllm.flash.Backend"
@@ -45,11 +45,11 @@ def decode(
     """Writes the answer of so many queries for each request, the last ones it has, into ``out`` [tokens, heads, d]."""
     (_, heads, d), requests = query.shape, table.shape[0]
     wide = F.pad(query, (0, d)).view(requests, queries, heads, 2 * d).transpose(1, 2)
-    found = _ops.attention(
+    result = functions.attention(
         wide, pool, pool, is_causal=queries > 1, scale=scale, enable_gqa=True, lengths=lengths, block_table=table,
         window=window, softcap=softcap, align="bottom_right",
     )  # fmt: skip
-    out.view(requests, queries, heads, d).copy_(found.transpose(1, 2)[..., d:])
+    out.view(requests, queries, heads, d).copy_(result.transpose(1, 2)[..., d:])
     return out
 
 

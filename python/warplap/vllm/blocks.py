@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from .. import _warplap
-from .._blocks import gathered
+from ..ops.block_sparse import gathered
 from . import known
 
 # Blocks that are looked for, the largest first: fewer, larger blocks are faster at the same density.
@@ -69,8 +69,8 @@ def text(of: Parts, bias: Tensor | None, tokens: int) -> str:
         out, beside = x.new_empty((16, n)).t(), bias
     else:  # the CPU's kernels write rows of what is turned afterwards
         out, beside = x.new_empty((n, 16)), None
-    told = _warplap.bsr_problem(of.crow, of.col, of.values, n, k, x.t(), out, beside)
-    return known.at(told, "n", tokens)
+    report = _warplap.bsr_problem(of.crow, of.col, of.values, n, k, x.t(), out, beside)
+    return known.at(report, "n", tokens)
 
 
 def is_faster(of: Parts, bias: Tensor | None, dense: list[str], sizes: list[int], race: bool) -> tuple[bool, str]:
@@ -80,7 +80,7 @@ def is_faster(of: Parts, bias: Tensor | None, dense: list[str], sizes: list[int]
     sparse = [text(of, bias, tokens) for tokens in sizes]
     if race:
         known.raced([*sparse, *dense], gpu)
-    pairs = [(known.found(s, gpu), known.found(d, gpu)) for s, d in zip(sparse, dense)]
+    pairs = [(known.lookup(s, gpu), known.lookup(d, gpu)) for s, d in zip(sparse, dense)]
     both = [(s.us, d.us) for s, d in pairs if s is not None and d is not None]
     if not both:
         return of.density <= SURELY, f"nothing is known of it, and {of.density:.3g} is stored"

@@ -17,7 +17,9 @@ from vllm.v1.attention.backends.flash_attn import (  # type: ignore[import-not-f
     FlashAttentionMetadata,
 )
 
-from .. import _callables, _modes, _warplap
+from .. import _warplap
+from ..callables import race
+from ..tuner import modes as tuner_modes
 from . import attention, modes
 
 _log = logging.getLogger("warplap")
@@ -60,10 +62,10 @@ class Impl(FlashAttentionImpl):  # type: ignore[misc]
                 tokens = attn_metadata.num_actual_tokens
                 self._decode(query[:tokens], pool, attn_metadata, output[:tokens], queries)
                 return output
-        found: Tensor = super().forward(
+        result: Tensor = super().forward(
             layer, query, key, value, kv_cache, attn_metadata, output, output_scale, output_block_scale
         )
-        return found
+        return result
 
     def _window(self, about: Any) -> tuple[int, int]:
         return tuple(about.sliding_window or self.sliding_window or (-1, -1))  # type: ignore[return-value]
@@ -125,8 +127,8 @@ def wins(impl: Impl, layer: Any, query: Tensor, pool: Tensor, about: Any) -> boo
             text = ",".join(f"{n}={v}" for n, v in zip(names, asked))
             step = functools.cache(lambda: _step(pool, query, requests, queries, keys, impl._window(about)))
             size = requests * keys * pool[0, 0].numel() * pool.element_size()
-            won, found = _race(text, impl, layer, query, step, size <= _MOST)
-            final = final or found
+            won, result = _race(text, impl, layer, query, step, size <= _MOST)
+            final = final or result
         else:
             final = True
     except Exception as error:  # whatever it is, there is FlashAttention
@@ -144,22 +146,23 @@ def _race(
     mode = "off" if _warplap.mode() == "off" else "tune" if small and modes.may_race() else "replay"
 
     def theirs(_: Tensor) -> Tensor:
-        drawn, lies, about, out = step()
-        found: Tensor = FlashAttentionImpl.forward(impl, layer, drawn, None, None, lies.transpose(1, 2), about, out)
-        return found
+        drawn, laid_out, about, out = step()
+        keys = laid_out.transpose(1, 2)
+        result: Tensor = FlashAttentionImpl.forward(impl, layer, drawn, None, None, keys, about, out)
+        return result
 
     def ours(_: Tensor) -> Tensor:
-        drawn, lies, about, _out = step()
-        return impl._decode(drawn, lies, about, torch.empty_like(drawn), about.max_query_len)
+        drawn, laid_out, about, _out = step()
+        return impl._decode(drawn, laid_out, about, torch.empty_like(drawn), about.max_query_len)
 
     if mode == "tune":
-        with _modes.set_mode("tune"):  # our best against theirs: the kernel's own race comes first
+        with tuner_modes.set_mode("tune"):  # our best against theirs: the kernel's own race comes first
             ours(query)
     runs: list[Callable[..., Any]] = [theirs, ours]
     sources = {"flash_attn": f"vllm {vllm.__version__}", "warplap": f"warplap {_warplap.__version__}"}
     made: list[tuple[str, dict[str, Any], str]] = [(name, {}, source) for name, source in sources.items()]
-    winner, found = _callables.compete("vllm_decode", text, made, runs, theirs, (query[:1],), {}, mode=mode)
-    return found is not None and winner == 1, found is not None
+    winner, result = race.compete("vllm_decode", text, made, runs, theirs, (query[:1],), {}, mode=mode)
+    return result is not None and winner == 1, result is not None
 
 
 def _step(
@@ -169,7 +172,7 @@ def _step(
     answer. Requests are of all lengths from half of the longest."""
     page, device = pool.shape[1], query.device
     each = -(-keys // page)
-    lies = torch.randn((requests * each, *pool.shape[1:]), device=device, dtype=pool.dtype)
+    laid_out = torch.randn((requests * each, *pool.shape[1:]), device=device, dtype=pool.dtype)
     table = torch.randperm(requests * each, device=device).view(requests, each).int()
     lengths = torch.linspace(max(keys // 2, queries), keys, requests, device=device).int()
     tokens = requests * queries
@@ -180,4 +183,4 @@ def _step(
         slot_mapping=torch.empty(0, device=device, dtype=torch.int64), use_cascade=False, common_prefix_len=0,
         cu_prefix_query_lens=None, prefix_kv_lens=None, suffix_kv_lens=None, sliding_window=window,
     )  # fmt: skip
-    return drawn, lies, about, torch.empty_like(drawn)
+    return drawn, laid_out, about, torch.empty_like(drawn)

@@ -14,19 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .. import _norm, _norm_torch
-from .._compiled import compiled, fake
-from .._library import FLOATS, lib, op
+from ..operator.checks import FLOATS
+from ..operator.declare import Operator, like
+from ..ops.norm import dense as norm_dense, problem as norm_problem
 from . import known, modes
 
 _log = logging.getLogger("warplap")
 PROVIDER = "warplap"
-
-for _schema in (
-    "served_norm(Tensor x, Tensor? weight, float eps) -> Tensor",
-    "served_norm_add(Tensor x, Tensor residual, Tensor? weight, float eps) -> (Tensor, Tensor)",
-):
-    lib.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 
 # By problem, whether a kernel of ours has won it.
 _won: dict[Any, bool] = {}
@@ -54,11 +48,11 @@ def is_won(x: Tensor, residual: bool, weight: bool, eps: float) -> bool:
 
 
 def _find(x: Tensor, residual: bool, weight: bool, eps: float) -> bool:
-    text = _norm.prepared(tuple(x.shape), x.dtype, residual, weight, False, "rms", eps).problem
+    text = norm_problem.prepared(tuple(x.shape), x.dtype, residual, weight, False, "rms", eps).problem
     gpu = x.device.index if x.is_cuda else None
     if modes.may_race():
         known.raced([text], gpu)
-    best = known.found(text, gpu)
+    best = known.lookup(text, gpu)
     return best is not None and best.is_worth_it
 
 
@@ -74,30 +68,21 @@ def _theirs(name: str, *args: Any) -> Any:
 
 def _run(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     if x.numel() and is_won(x, False, weight is not None, eps):
-        return _norm_torch._norm(x, weight, None, False, eps)
+        return norm_dense.run_alone(x, weight, None, False, eps)
     return _theirs("rms_norm", x, weight, eps)  # type: ignore[no-any-return]
 
 
 def _run_added(x: Tensor, residual: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
     if x.numel() and is_won(x, True, weight is not None, eps):
-        return _norm_torch._run(x, residual, weight, None, False, eps)  # type: ignore[no-any-return]
+        return norm_dense.run(x, residual, weight, None, False, eps)  # type: ignore[no-any-return]
     return _theirs("fused_add_rms_norm", x, residual, weight, eps)  # type: ignore[no-any-return]
 
 
-for _name, _call in (("served_norm", _run), ("served_norm_add", _run_added)):
-    for _device in ("CPU", "CUDA"):
-        lib.impl(_name, _call, _device)
-    compiled(_name, _call)
-
-
-@fake("served_norm")
-def _fake(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
-    return x.new_empty(x.shape)
-
-
-@fake("served_norm_add")
-def _fake_added(x: Tensor, residual: Tensor, weight: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape), x.new_empty(x.shape)
+NORM = Operator("served_norm(Tensor x, Tensor? weight, float eps) -> Tensor", _run, like())
+NORM_ADD = Operator(
+    "served_norm_add(Tensor x, Tensor residual, Tensor? weight, float eps) -> (Tensor, Tensor)",
+    _run_added, norm_dense.two_shapes,
+)  # fmt: skip
 
 
 # What vLLM is given. It looks at names and defaults of arguments: they are those of its own operators.
@@ -117,16 +102,16 @@ def fits_added(
 
 def rms_norm(x: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None) -> Tensor:
     """A norm of each row."""
-    found: Tensor = op.served_norm(x, weight, epsilon)
-    return found
+    result: Tensor = NORM.dispatched(x, weight, epsilon)
+    return result
 
 
 def fused_add_rms_norm(
     x: Tensor, x_residual: Tensor, weight: Tensor | None, epsilon: float, variance_size: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """A sum, and a norm of each of its rows."""
-    found: tuple[Tensor, Tensor] = op.served_norm_add(x, x_residual, weight, epsilon)
-    return found
+    result: tuple[Tensor, Tensor] = NORM_ADD.dispatched(x, x_residual, weight, epsilon)
+    return result
 
 
 def offer() -> None:

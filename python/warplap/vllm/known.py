@@ -57,13 +57,13 @@ def at(text: str, field: str, tokens: int) -> str:
     return re.sub(rf"\b{field}=\d+", f"{field}={tokens}", text, count=1)
 
 
-def found(text: str, gpu: int | None) -> Known | None:
+def lookup(text: str, gpu: int | None) -> Known | None:
     """What was measured of a problem here; nothing that is stale or comes from another device."""
-    told: dict[str, Any] = json.loads(_warplap.explain(text, gpu=gpu))
-    if told["how"] not in ("stored", "raced") or told["edition"] is None:
+    report: dict[str, Any] = json.loads(_warplap.explain(text, gpu=gpu))
+    if report["how"] not in ("stored", "raced") or report["edition"] is None:
         return None
-    verdict, behind = told["edition"]["verdict"], []
-    for trial in told["edition"]["trials"]:
+    verdict, behind = report["edition"]["verdict"], []
+    for trial in report["edition"]["trials"]:
         timed = trial.get("measured") or trial.get("rejected", {}).get("measurement")
         if trial["variant"].startswith("torch_") and timed and timed.get("behind"):
             behind.append(timed["behind"]["ci"][0])
@@ -75,7 +75,7 @@ def raced(texts: Iterable[str], gpu: int | None) -> None:
     budget = float(os.environ.get("WARPLAP_VLLM_BUDGET", BUDGET))
     for text in texts:
         try:
-            if found(text, gpu) is None:
+            if lookup(text, gpu) is None:
                 _warplap.tune(text, budget=budget, gpu=gpu)
         except (NotImplementedError, RuntimeError, ValueError, OSError) as error:
             _log.warning("left to torch: %s", error if text in str(error) else f"{text}: {error}")

@@ -35,7 +35,7 @@ try:
 except ImportError:  # a version that has it elsewhere, or not at all
     layerwise = None
 
-from .. import _torch  # noqa: F401  registers the operators
+from ..ops import functions  # noqa: F401  registers the operators
 from . import blocks, known, modes, served
 
 _log = init_logger("vllm.plugins.warplap")
@@ -51,7 +51,7 @@ class Dense(QuantizationConfig):  # type: ignore[misc]
         super().__init__()
         self.ignore = list(ignore or [])
         # What became of each layer: it decides what a compiled graph looks like.
-        self.told: dict[str, str] = {}
+        self.decisions: dict[str, str] = {}
 
     def get_name(self) -> str:
         return "warplap"
@@ -85,9 +85,9 @@ class Dense(QuantizationConfig):  # type: ignore[misc]
 
     def tell(self, config: VllmConfig, prefix: str, what: str) -> None:
         """Makes what became of a layer part of what vLLM keeps compiled graphs by."""
-        self.told[prefix] = what
+        self.decisions[prefix] = what
         if isinstance(config.additional_config, dict):
-            text = json.dumps([self.get_name(), sorted(self.told.items())])
+            text = json.dumps([self.get_name(), sorted(self.decisions.items())])
             config.additional_config["warplap"] = hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -105,8 +105,8 @@ class Sparse(Dense):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Sparse:
-        given = {name: cls.get_from_keys_or(config, [name], None) for name in ("block", "ignore")}
-        return cls(**given)
+        inputs = {name: cls.get_from_keys_or(config, [name], None) for name in ("block", "ignore")}
+        return cls(**inputs)
 
     def _method(self) -> QuantizeMethodBase:
         return SparseMethod(self)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import os
 
-from .. import _callables, _modes
+from ..callables import race
+from ..tuner import modes
 
 
 def wanted() -> str:
@@ -23,21 +24,21 @@ def wanted() -> str:
 def begin() -> None:
     """Lets no call of this process race, unless ``WARPLAP_MODE`` says what calls do."""
     wanted()
-    if not os.environ.get("WARPLAP_MODE") and _modes.mode() != "replay":
-        _modes.set_mode("replay")
+    if not os.environ.get("WARPLAP_MODE") and modes.mode() != "replay":
+        modes.set_mode("replay")
 
 
 @functools.cache
 def weights_are_cold() -> None:
     """From now on races and lookups of this process are those of cold caches: weights of a model do not stay there from
     one step to the next, and a kernel that wins by finding them there wins nothing."""
-    _modes.configure(cache="cold")
+    modes.configure(cache="cold")
 
 
 def may_race() -> bool:
     """Whether races are let happen now: not while a graph is captured, and not once vLLM has warmed up and watches for
     whoever still compiles."""
-    if wanted() != "tune" or _callables.capturing():
+    if wanted() != "tune" or race.capturing():
         return False
     try:
         from vllm.utils.jit_monitor import is_active  # type: ignore[import-not-found]

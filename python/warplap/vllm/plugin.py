@@ -6,7 +6,8 @@ import importlib.util
 import logging
 from typing import Callable
 
-from . import tables, takeover
+from . import takeover
+from .experts import tables
 
 _log = logging.getLogger("warplap")
 

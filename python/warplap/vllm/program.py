@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any, Sequence
 
-from .._modes import configure
-from . import tables
-from .shapes import DTYPES, NoExperts, read
+from ..tuner.modes import configure
+from .experts import tables
+from .experts.shapes import DTYPES, NoExperts, read
 
 # As `warplap --help` says.
 OK, NO_ANSWER, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -65,22 +65,22 @@ def parser() -> argparse.ArgumentParser:
 
 def _numbers(text: str) -> list[int]:
     try:
-        found = [int(part) for part in text.split(",")]
+        result = [int(part) for part in text.split(",")]
     except ValueError:
-        found = [0]
-    if min(found) < 1:
+        result = [0]
+    if min(result) < 1:
         raise argparse.ArgumentTypeError(f"is '{text}', expected numbers of tokens from 1, as 1,16,4096")
-    return found
+    return result
 
 
 def _seconds(text: str) -> float:
     try:
-        found = float(text)
+        result = float(text)
     except ValueError:
-        found = -1.0
-    if not 0.0 < found < 1e6:
+        result = -1.0
+    if not 0.0 < result < 1e6:
         raise argparse.ArgumentTypeError(f"is '{text}', expected seconds above 0")
-    return found
+    return result
 
 
 def main(argv: Sequence[str]) -> int:
@@ -108,7 +108,7 @@ def _failed(asked: argparse.Namespace, sentence: str, code: int) -> int:
     return code
 
 
-class _Told:
+class _Progress:
     """Says what happens: lines of JSON, or sentences."""
 
     def __init__(self, as_json: bool) -> None:
@@ -179,11 +179,11 @@ def _config(config: dict[str, int]) -> str:
 
 def _table(rows: Sequence[Any]) -> str:
     """Rows under each other."""
-    told = [row if isinstance(row, dict) else _plain(row) for row in rows]
+    report = [row if isinstance(row, dict) else _plain(row) for row in rows]
     us = lambda value: f"{value:.1f}" if value else "-"
     lines = [f"  {'tokens':>6} {'default':>9} {'shipped':>9} {'ours':>9} {'gain':>6}  config"]
     gains = []
-    for row in told:
+    for row in report:
         gain = row["default_us"] / row["us"] if row.get("default_us") and row.get("us") else None
         gains += [gain] if gain else []
         shown = f"{gain:.2f}×" if gain else "-"
@@ -206,17 +206,18 @@ def _tune(asked: argparse.Namespace, argv: list[str]) -> int:
         return _failed(asked, "--sparse and --load-format: are given, expected --linears beside them", BAD_INPUT)
     asked.budget = asked.budget or BUDGET
     shape = read(asked.model, asked.tp, asked.ep, asked.dtype)
-    from .moe import DeviceLost
-    from .tune import TOKENS, tune
+    from .experts.race import DeviceLost
+    from .experts.tune import TOKENS, tune
 
-    tokens, tell = asked.tokens or list(TOKENS), _Told(asked.json)
+    tokens, tell = asked.tokens or list(TOKENS), _Progress(asked.json)
     about = {"model": Path(asked.model).name, "tp": asked.tp, "ep": asked.ep}
     if asked.all_gpus and asked.rows is None:
-        from .dealing import deal, gpus
+        from .experts.gpus import deal, gpus
 
-        cards = gpus()
-        if len(cards) > 1:
-            return deal(shape, folder, tokens, argv, cards, {**about, "budget": asked.budget}, tell, again=asked.again)
+        devices = gpus()
+        if len(devices) > 1:
+            about = {**about, "budget": asked.budget}
+            return deal(shape, folder, tokens, argv, devices, about, tell, again=asked.again)
     try:
         tune(
             shape, folder, tokens, rows=asked.rows, budget=asked.budget, again=asked.again, most=asked.at_once,
@@ -247,7 +248,7 @@ def _tune_linears(asked: argparse.Namespace) -> int:
     return OK
 
 
-def _goes_on(argv: list[str], why: str, tell: _Told) -> int:
+def _goes_on(argv: list[str], why: str, tell: _Progress) -> int:
     """Starts this program anew: its GPU is lost, rows that are done are not. Who did it is not tried again."""
     lives = int(os.environ.get(_LIVES, LIVES))
     if lives < 1:
@@ -259,8 +260,8 @@ def _goes_on(argv: list[str], why: str, tell: _Told) -> int:
 
 
 def _check(asked: argparse.Namespace) -> int:
-    from .check import check
+    from .experts.check import check
 
     folder = asked.folder or tables.folder()
-    right = check(folder, budget=asked.budget, again=True, measure=not asked.no_measure, tell=_Told(asked.json))
+    right = check(folder, budget=asked.budget, again=True, measure=not asked.no_measure, tell=_Progress(asked.json))
     return OK if right else NO_ANSWER

@@ -11,11 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .. import _warplap
-from .._compiled import compiled, fake
-from .._library import lib
+from ..operator.declare import Operator
 from . import known
-
-lib.define("served_linear(Tensor x, Tensor w, Tensor? bias) -> Tensor", tags=(torch.Tag.pt2_compliant_tag,))
 
 _Layer = tuple[int, int, torch.dtype, torch.device, bool]
 
@@ -45,7 +42,7 @@ def decide(w: Tensor, bias: Tensor | None, sizes: list[int], race: bool) -> froz
         known.raced(texts.values(), gpu)
     won = set()
     for size, problem in texts.items():
-        best = known.found(problem, gpu)
+        best = known.lookup(problem, gpu)
         if best is not None and best.is_worth_it:
             won.add(known.shared(size))
     _won[layer] = frozenset(won)
@@ -69,19 +66,12 @@ def forget() -> None:
 def _run(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     won = _won.get(_layer(w, bias))
     if won and known.shared(x.shape[0]) in won:
-        found = _warplap.linear_direct(x, w, bias, None)
-        if found is not None:
-            return found  # type: ignore[no-any-return]
+        result = _warplap.linear_direct(x, w, bias, None)
+        if result is not None:
+            return result  # type: ignore[no-any-return]
     return F.linear(x, w, bias)
 
 
-lib.impl("served_linear", _run, "CPU")
-lib.impl("served_linear", _run, "CUDA")
-
-
-@fake("served_linear")
-def _fake(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
-    return x.new_empty((x.shape[0], w.shape[0]))
-
-
-compiled("served_linear", _run)
+SERVED = Operator(
+    "served_linear(Tensor x, Tensor w, Tensor? bias) -> Tensor", _run, lambda x, w, bias: x.new_empty((len(x), len(w)))
+)

@@ -36,10 +36,10 @@ def begin() -> None:
     if not HAS_TRITON:  # then kernels are plain functions that nobody calls
         _log.info("%s: vLLM does without Triton here: there is nothing to take over", _SWITCH)
         return
-    from . import _taken
+    from . import triton_kernel
 
     _decorate()
-    swapped = swap(_taken.of)
+    swapped = swap(triton_kernel.of)
     _log.info("%s: vLLM's Triton kernels are taken over, %d that were there already", _SWITCH, swapped)
 
 
@@ -52,7 +52,7 @@ def _decorate() -> None:
     """Puts ourselves behind ``triton.autotune``: what it makes of vLLM's kernels is taken over."""
     import triton
 
-    from . import _taken
+    from . import triton_kernel
 
     usual = triton.autotune
     if getattr(usual, "takes_over", False):
@@ -61,7 +61,7 @@ def _decorate() -> None:
     @functools.wraps(usual)
     def autotune(*args: Any, **kwargs: Any) -> Callable[[Any], Any]:
         decorator = usual(*args, **kwargs)
-        return lambda fn: _taken.of(decorator(fn))
+        return lambda fn: triton_kernel.of(decorator(fn))
 
     autotune.takes_over = True  # type: ignore[attr-defined]
     triton.autotune = autotune

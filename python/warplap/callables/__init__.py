@@ -1,0 +1,1 @@
+"""Python callables as candidates: run, proved and raced in processes of their own."""

@@ -1,0 +1,1 @@
+"""torch's own implementations as candidates of a race."""

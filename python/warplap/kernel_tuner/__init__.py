@@ -1,0 +1,1 @@
+"""Kernels in C and CUDA in Kernel Tuner's calling form."""

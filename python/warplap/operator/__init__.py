@@ -1,0 +1,1 @@
+"""What every operator shares: registration with torch, eager and compiled calls, autocast, torch's fallback, checks."""

@@ -1,0 +1,1 @@
+"""Norms: of rows, with what may stand in front of them, and written as 8-bit numbers."""

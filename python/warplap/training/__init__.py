@@ -1,0 +1,1 @@
+"""Calls with their gradients, raced as whole steps."""

@@ -1,0 +1,1 @@
+"""Problems, modes, tuning ahead, tables and explanations."""

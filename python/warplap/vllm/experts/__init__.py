@@ -1,0 +1,1 @@
+"""Tables of fused experts: their sizes, spaces, races and files."""
