@@ -107,7 +107,7 @@ pub(crate) fn run<D: Lent>(
     let first = if ahead > AHEAD { 1 - library } else { library };
     let second = 1 - first;
     let name = |lane: usize| if lane == 0 { winner.clone() } else { rival.clone() };
-    let call_us = ran.lanes.get(first)?.measurement()?.median_us;
+    let call_us = ran.contestants.get(first)?.measurement()?.median_us;
     let gap = ran.gap(second, first)?.ln.exp_m1();
     Some(EndToEndRace { winner: name(first), other: name(second), call_us, gap })
 }

@@ -128,7 +128,7 @@ pub(crate) fn register_search(name: &str, make: Py<PyAny>) -> PyResult<()> {
         let made = Python::attach(|py| {
             let own = arms.iter().map(|arm| Bound::new(py, PyArm(arm.clone()))).collect::<PyResult<Vec<_>>>()?;
             let donor = |c: &Candidate| Ok((c.variant.clone(), settings(py, &c.config)?));
-            let donors = brief.donors.iter().map(donor).collect::<PyResult<Vec<_>>>()?;
+            let donors = brief.priors.iter().map(donor).collect::<PyResult<Vec<_>>>()?;
             make.bind(py).call1((own, brief.seed, donors)).map(Bound::unbind)
         });
         match made {
