@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use super::Search;
 use crate::candidates::candidate::{Candidate, Trial};
 use crate::records::record::Skipped;
+use crate::search::Search;
 
 /// A search that goes on where an earlier one was broken off.
 pub(crate) struct GoingOn {

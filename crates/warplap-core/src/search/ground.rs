@@ -2,18 +2,18 @@
 
 use std::collections::HashSet;
 
-use super::Arm;
 use crate::candidates::candidate::Candidate;
+use crate::search::Arm;
 use crate::space::Axis;
 
 /// A candidate by number: its arm's first number plus its index in the arm's space.
-pub(super) type Spot = u128;
+pub(crate) type Spot = u128;
 
 /// A spot as its arm and value numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Standpoint {
-    pub(super) arm: usize,
-    pub(super) point: Vec<u16>,
+pub(crate) struct Standpoint {
+    pub(crate) arm: usize,
+    pub(crate) point: Vec<u16>,
 }
 
 struct Plot {
@@ -25,13 +25,13 @@ struct Plot {
 }
 
 /// All candidates of all arms.
-pub(super) struct Ground {
+pub(crate) struct Ground {
     plots: Vec<Plot>,
     len: u64,
 }
 
 impl Ground {
-    pub(super) fn new(arms: Vec<Arm>) -> Self {
+    pub(crate) fn new(arms: Vec<Arm>) -> Self {
         let mut first = 0;
         let mut plots = Vec::new();
         let mut len = 0u64;
@@ -46,31 +46,31 @@ impl Ground {
     }
 
     /// How many candidates there are.
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.len
     }
 
-    pub(super) fn arms(&self) -> usize {
+    pub(crate) fn arms(&self) -> usize {
         self.plots.len()
     }
 
     /// The axes of an arm.
-    pub(super) fn axes(&self, arm: usize) -> &[Axis] {
+    pub(crate) fn axes(&self, arm: usize) -> &[Axis] {
         self.plots[arm].arm.space.axes()
     }
 
     /// How many candidates an arm has.
-    pub(super) fn arm_len(&self, arm: usize) -> u64 {
+    pub(crate) fn arm_len(&self, arm: usize) -> u64 {
         self.plots[arm].arm.len()
     }
 
     /// The n-th candidate of an arm, in the order they should be tried.
-    pub(super) fn nth(&self, arm: usize, n: u64) -> Option<Spot> {
+    pub(crate) fn nth(&self, arm: usize, n: u64) -> Option<Spot> {
         let plot = &self.plots[arm];
         Some(plot.first + plot.arm.nth(n)?)
     }
 
-    pub(super) fn place(&self, spot: Spot) -> Option<Standpoint> {
+    pub(crate) fn place(&self, spot: Spot) -> Option<Standpoint> {
         let arm = self.plots.partition_point(|p| p.first <= spot).checked_sub(1)?;
         let plot = &self.plots[arm];
         let point = plot.arm.space.diagram().ok()?.point(spot - plot.first)?;
@@ -78,26 +78,26 @@ impl Ground {
     }
 
     /// The spot of a point; `None` when it is not legal or was pruned.
-    pub(super) fn spot(&self, arm: usize, point: &[u16]) -> Option<Spot> {
+    pub(crate) fn spot(&self, arm: usize, point: &[u16]) -> Option<Spot> {
         let plot = &self.plots[arm];
         let index = plot.arm.space.diagram().ok()?.index(point)?;
         (plot.kept.as_ref().is_none_or(|k| k.contains(&index))).then_some(plot.first + index)
     }
 
-    pub(super) fn candidate(&self, spot: Spot) -> Option<Candidate> {
+    pub(crate) fn candidate(&self, spot: Spot) -> Option<Candidate> {
         let place = self.place(spot)?;
         let arm = &self.plots[place.arm].arm;
         Some(arm.candidate(arm.space.config(&place.point)))
     }
 
     /// The spot of a candidate, whatever the code behind it.
-    pub(super) fn find(&self, candidate: &Candidate) -> Option<Spot> {
+    pub(crate) fn find(&self, candidate: &Candidate) -> Option<Spot> {
         let mut own = self.plots.iter().enumerate().filter(|(_, p)| p.arm.variant == candidate.variant);
         own.find_map(|(arm, plot)| self.spot(arm, &plot.arm.space.point(&candidate.config)?))
     }
 
     /// Any candidate: each arm as likely as the other, and within it each config.
-    pub(super) fn random(&self, rng: &mut fastrand::Rng) -> Option<Spot> {
+    pub(crate) fn random(&self, rng: &mut fastrand::Rng) -> Option<Spot> {
         if self.plots.is_empty() {
             return None;
         }
@@ -110,7 +110,7 @@ impl Ground {
     }
 
     /// Every spot from one on, round the whole ground.
-    pub(super) fn from(&self, start: Spot) -> impl Iterator<Item = Spot> {
+    pub(crate) fn from(&self, start: Spot) -> impl Iterator<Item = Spot> {
         let total: u128 = self.plots.iter().map(|p| p.count).sum();
         (0..total).map(move |i| (start + i) % total).filter(|spot| {
             let plot = &self.plots[self.plots.partition_point(|p| p.first <= *spot) - 1];
@@ -119,7 +119,7 @@ impl Ground {
     }
 
     /// Calls `f` with every spot that differs from `place` in one axis, and that axis.
-    pub(super) fn neighbours(&self, place: &Standpoint, mut f: impl FnMut(usize, Spot)) {
+    pub(crate) fn neighbours(&self, place: &Standpoint, mut f: impl FnMut(usize, Spot)) {
         let mut point = place.point.clone();
         for axis in 0..point.len() {
             let from = point[axis];

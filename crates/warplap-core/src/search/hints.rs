@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
-use super::gaussian::{Coded, Likeness};
-use super::ground::{Ground, Spot};
 use crate::candidates::candidate::Candidate;
+use crate::search::algorithms::gaussian::{Coded, Likeness};
+use crate::search::ground::{Ground, Spot};
 
 /// Records of fewer candidates say too little, and so do those that know less than this share of the ground: between
 /// spots with a hint and spots without one there would be steps that are none.
@@ -20,13 +20,13 @@ const LESSONS: usize = 3;
 const DULLED: f64 = 0.2;
 
 /// The logarithm of a time, dulled above that of a middle one.
-pub(super) fn dulled(time: f64, middle: f64) -> f64 {
+pub(crate) fn dulled(time: f64, middle: f64) -> f64 {
     let (time, middle) = (time.ln(), middle.ln());
     if time < middle { time } else { middle + DULLED * (time - middle) }
 }
 
 /// Values less their mean in units of their deviation, the mean and the deviation.
-pub(super) fn standardised(mut values: Vec<f64>) -> (Vec<f64>, f64, f64) {
+pub(crate) fn standardised(mut values: Vec<f64>) -> (Vec<f64>, f64, f64) {
     let count = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / count;
     let deviation = (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / count).sqrt().max(1e-9);
@@ -36,7 +36,7 @@ pub(super) fn standardised(mut values: Vec<f64>) -> (Vec<f64>, f64, f64) {
 
 /// Times from elsewhere by spot.
 #[derive(Default)]
-pub(super) struct Hints {
+pub(crate) struct Hints {
     /// Logarithms of times, less that of the middle one, dulled above it.
     by_spot: HashMap<Spot, f64, foldhash::fast::FixedState>,
     /// The spots, fastest first.
@@ -45,7 +45,7 @@ pub(super) struct Hints {
 
 impl Hints {
     /// What a record says of this ground; nothing where it knows too few of its spots.
-    pub(super) fn new(ground: &Ground, elsewhere: &[(Candidate, f64)]) -> Self {
+    pub(crate) fn new(ground: &Ground, elsewhere: &[(Candidate, f64)]) -> Self {
         let sound = elsewhere.iter().filter(|(_, time)| time.is_finite() && *time > 0.0);
         let mut known: Vec<(f64, Spot)> = sound.filter_map(|(c, time)| Some((*time, ground.find(c)?))).collect();
         if known.len() < LEAST || (known.len() as f64) < SHARE * ground.len() as f64 {
@@ -57,22 +57,22 @@ impl Hints {
         Hints { by_spot, order: known.into_iter().map(|k| k.1).collect() }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
     /// The hint at a spot; 0, which is the middle, where there is none.
-    pub(super) fn at(&self, spot: Spot) -> f64 {
+    pub(crate) fn at(&self, spot: Spot) -> f64 {
         self.by_spot.get(&spot).copied().unwrap_or(0.0)
     }
 
     /// The spots it knows, fastest first.
-    pub(super) fn order(&self) -> &[Spot] {
+    pub(crate) fn order(&self) -> &[Spot] {
         &self.order
     }
 
     /// How much each axis matters by the hints; by nothing at all where there are none.
-    pub(super) fn likeness(&self, ground: &Ground) -> Likeness {
+    pub(crate) fn likeness(&self, ground: &Ground) -> Likeness {
         let mut likeness = Likeness::new(ground);
         let count = LEARNT_FROM.min(self.order.len());
         // Both ends say which axes matter.
@@ -89,9 +89,9 @@ impl Hints {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::arm;
     use super::*;
     use crate::candidates::variant::Priority;
+    use crate::search::tests::arm;
     use crate::space::Config;
 
     #[test]

@@ -7,10 +7,10 @@
 //! Where a whole record from elsewhere hints at times, the process models what is left of the times beside a share of
 //! the hints; the share is the one under which the trials so far are most probable, and 0 is among those asked.
 
-use super::gaussian::{Coded, Gaussian, Likeness, expected_gain};
-use super::ground::Spot;
-use super::hints::{dulled, standardised};
-use super::walk::Seen;
+use crate::search::algorithms::gaussian::{Coded, Gaussian, Likeness, expected_gain};
+use crate::search::ground::Spot;
+use crate::search::hints::{dulled, standardised};
+use crate::search::walk::Seen;
 
 /// Random candidates before the first forecast.
 const SAMPLE: usize = 10;
@@ -33,14 +33,14 @@ const FIRST_TRUST: f64 = 0.5;
 const HINTED: usize = 40;
 
 /// One model of a landscape, with the trials it is made from.
-pub(super) struct Mind {
+pub(crate) struct Mind {
     /// Who asked for a trial; the first mind knows those of all others too.
-    pub(super) number: usize,
+    pub(crate) number: usize,
     /// Trials it asked for.
-    pub(super) turns: usize,
+    pub(crate) turns: usize,
     /// Trials of its own told since the last gain, and since the last one worth a word.
     stalled: usize,
-    pub(super) idle: usize,
+    pub(crate) idle: usize,
     best: f64,
     /// The best time when a gain was last worth a word.
     mark: f64,
@@ -52,7 +52,7 @@ pub(super) struct Mind {
 }
 
 impl Mind {
-    pub(super) fn new(number: usize) -> Self {
+    pub(crate) fn new(number: usize) -> Self {
         let (best, mark) = (f64::INFINITY, f64::INFINITY);
         // Who begins afresh begins without anybody's word.
         let trust = if number == 0 { FIRST_TRUST } else { 0.0 };
@@ -62,7 +62,7 @@ impl Mind {
 
     /// Takes note of a time: of a trial of its own, or of one it is told of. Gains below `least`, as a logarithm, are
     /// not worth a word.
-    pub(super) fn note(&mut self, time: Option<f64>, own: bool, least: f64) {
+    pub(crate) fn note(&mut self, time: Option<f64>, own: bool, least: f64) {
         if own {
             self.stalled += 1;
             self.idle += 1;
@@ -120,7 +120,7 @@ impl Mind {
     }
 
     /// Where next, by the right trials it knows, fastest first, and how many it knows in all.
-    pub(super) fn next(&mut self, seen: &mut Seen, right: &[(f64, Spot)], asked: usize) -> Option<Spot> {
+    pub(crate) fn next(&mut self, seen: &mut Seen, right: &[(f64, Spot)], asked: usize) -> Option<Spot> {
         if asked < SAMPLE || right.len() < 3 {
             return seen.random();
         }

@@ -1,22 +1,13 @@
 //! Search: proposes Candidates and learns from Trials. Knows no device, no clock, no kernel.
 
-mod annealing;
+mod algorithms;
 mod arm;
-mod climb;
-mod evolution;
-mod exhaustive;
-mod gaussian;
-mod genetic;
 mod going_on;
 mod ground;
-mod halving;
 mod hints;
 mod mind;
 mod population;
-mod random;
 mod registered;
-mod surrogate;
-mod swarm;
 mod tiers;
 mod walk;
 
@@ -26,15 +17,15 @@ pub use registered::{names, register};
 
 use crate::candidates::candidate::{Candidate, Trial};
 use crate::records::record::Skipped;
-use annealing::Annealing;
-use climb::Climb;
-use evolution::Evolution;
-use exhaustive::Exhaustive;
-use genetic::Genetic;
-use halving::Halving;
-use random::Random;
-use surrogate::Surrogate;
-use swarm::Swarm;
+use algorithms::annealing::Annealing;
+use algorithms::climb::Climb;
+use algorithms::evolution::Evolution;
+use algorithms::exhaustive::Exhaustive;
+use algorithms::genetic::Genetic;
+use algorithms::halving::Halving;
+use algorithms::random::Random;
+use algorithms::surrogate::Surrogate;
+use algorithms::swarm::Swarm;
 use tiers::Tiers;
 use walk::{Walk, WalkRule};
 

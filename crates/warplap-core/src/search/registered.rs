@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Arm, Brief, NAMES, Search};
+use crate::search::{Arm, Brief, NAMES, Search};
 
 type Make = dyn Fn(Vec<Arm>, &Brief) -> Box<dyn Search> + Send + Sync;
 
@@ -30,7 +30,7 @@ pub fn names() -> Vec<String> {
 }
 
 /// A search of the user's own.
-pub(super) fn made(name: &str, arms: Vec<Arm>, brief: &Brief) -> Option<Box<dyn Search>> {
+pub(crate) fn made(name: &str, arms: Vec<Arm>, brief: &Brief) -> Option<Box<dyn Search>> {
     let make = own().iter().find(|(known, _)| known == name).map(|(_, make)| make.clone())?;
     Some(make(arms, brief))
 }

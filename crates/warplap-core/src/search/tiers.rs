@@ -1,19 +1,19 @@
 //! Priority tiers: lower priorities race only when the tier above was not good enough.
 
-use super::{Arm, Search};
 use crate::candidates::candidate::{Candidate, Trial};
 use crate::candidates::variant::Priority;
 use crate::records::record::Skipped;
+use crate::search::{Arm, Search};
 
 /// A tier is good enough when its best candidate reaches this share of the roofline.
-pub(super) const GOOD_ENOUGH: f64 = 0.6;
+pub(crate) const GOOD_ENOUGH: f64 = 0.6;
 
 /// Makes the search used inside one tier.
-pub(super) type Inner = Box<dyn Fn(Vec<Arm>) -> Box<dyn Search> + Send>;
+pub(crate) type Inner = Box<dyn Fn(Vec<Arm>) -> Box<dyn Search> + Send>;
 
 /// Races one priority after the other, best first, and stops after the first tier that was good enough: one that
 /// left a right candidate within a stated share of the roofline.
-pub(super) struct Tiers {
+pub(crate) struct Tiers {
     waiting: Vec<(Priority, Vec<Arm>)>,
     current: Option<Box<dyn Search>>,
     inner: Inner,
@@ -25,7 +25,7 @@ pub(super) struct Tiers {
 impl Tiers {
     /// Groups the arms by priority. Without a floor nothing can be near the roofline, and any right candidate is good
     /// enough.
-    pub(super) fn new(arms: Vec<Arm>, floor_us: Option<f64>, inner: Inner) -> Self {
+    pub(crate) fn new(arms: Vec<Arm>, floor_us: Option<f64>, inner: Inner) -> Self {
         let mut waiting: Vec<(Priority, Vec<Arm>)> = Vec::new();
         for priority in [Priority::Low, Priority::Medium, Priority::High] {
             let tier: Vec<Arm> = arms.iter().filter(|a| a.priority == priority).cloned().collect();
@@ -104,9 +104,9 @@ impl Search for Tiers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::exhaustive::Exhaustive;
-    use super::super::tests::{arm, failed, measured};
     use super::*;
+    use crate::search::algorithms::exhaustive::Exhaustive;
+    use crate::search::tests::{arm, failed, measured};
 
     fn tiers(floor: Option<f64>) -> Tiers {
         let arms = vec![arm("low", Priority::Low, 1), arm("high", Priority::High, 1), arm("mid", Priority::Medium, 1)];

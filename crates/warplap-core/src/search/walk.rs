@@ -3,14 +3,14 @@
 
 use std::collections::HashMap;
 
-use super::ground::{Ground, Spot};
-use super::hints::Hints;
-use super::{Arm, Search};
 use crate::candidates::candidate::{Candidate, Trial};
+use crate::search::ground::{Ground, Spot};
+use crate::search::hints::Hints;
+use crate::search::{Arm, Search};
 
 /// What is known of a spot that was asked.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum SpotState {
+pub(crate) enum SpotState {
     /// Nothing yet.
     Asked,
     /// It was right and took this long.
@@ -20,37 +20,37 @@ pub(super) enum SpotState {
 }
 
 /// Everything that was asked so far.
-pub(super) struct Seen {
-    pub(super) ground: Ground,
+pub(crate) struct Seen {
+    pub(crate) ground: Ground,
     text: HashMap<Spot, SpotState, foldhash::fast::FixedState>,
     /// Those that were right, fastest first.
-    pub(super) right: Vec<(f64, Spot)>,
+    pub(crate) right: Vec<(f64, Spot)>,
     /// Those that failed, in the order they did.
-    pub(super) failed: Vec<Spot>,
+    pub(crate) failed: Vec<Spot>,
     /// How many were asked because they were good elsewhere.
-    pub(super) priors: usize,
+    pub(crate) priors: usize,
     /// What a whole record from elsewhere says.
-    pub(super) hints: Hints,
-    pub(super) rng: fastrand::Rng,
+    pub(crate) hints: Hints,
+    pub(crate) rng: fastrand::Rng,
 }
 
 impl Seen {
-    pub(super) fn is_new(&self, spot: Spot) -> bool {
+    pub(crate) fn is_new(&self, spot: Spot) -> bool {
         !self.text.contains_key(&spot)
     }
 
     /// What became of a spot; `None` when it was never asked.
-    pub(super) fn state_of(&self, spot: Spot) -> Option<SpotState> {
+    pub(crate) fn state_of(&self, spot: Spot) -> Option<SpotState> {
         self.text.get(&spot).copied()
     }
 
     /// Trials asked for so far.
-    pub(super) fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.text.len()
     }
 
     /// A candidate that was not asked yet, each as likely as the other; `None` when all were.
-    pub(super) fn random(&mut self) -> Option<Spot> {
+    pub(crate) fn random(&mut self) -> Option<Spot> {
         if self.text.len() as u64 >= self.ground.len() {
             return None;
         }
@@ -66,7 +66,7 @@ impl Seen {
     }
 
     /// New spots next to one, in random order.
-    pub(super) fn new_neighbours(&mut self, spot: Spot) -> Vec<Spot> {
+    pub(crate) fn new_neighbours(&mut self, spot: Spot) -> Vec<Spot> {
         let mut near = Vec::new();
         if let Some(place) = self.ground.place(spot) {
             self.ground.neighbours(&place, |_, other| near.push(other));
@@ -78,7 +78,7 @@ impl Seen {
 }
 
 /// One rule of searching: where next, and what to make of an outcome.
-pub(super) trait WalkRule: Send {
+pub(crate) trait WalkRule: Send {
     /// A spot that was not asked yet; where the rule has none the walk goes on at random. It never waits for an
     /// outcome: some candidates are asked together, and of some nothing is ever told.
     fn next(&mut self, seen: &mut Seen) -> Option<Spot>;
@@ -90,7 +90,7 @@ pub(super) trait WalkRule: Send {
 }
 
 /// A search that follows one rule.
-pub(super) struct Walk<R> {
+pub(crate) struct Walk<R> {
     rule: R,
     seen: Seen,
     /// Candidates to ask before the rule has its say, the last first: what is known from elsewhere (`true`), then each
@@ -102,7 +102,7 @@ pub(super) struct Walk<R> {
 
 impl<R: WalkRule> Walk<R> {
     /// A walk over all configs of these arms.
-    pub(super) fn new(rule: R, arms: Vec<Arm>, seed: u64) -> Self {
+    pub(crate) fn new(rule: R, arms: Vec<Arm>, seed: u64) -> Self {
         let seen = Seen {
             ground: Ground::new(arms),
             text: HashMap::default(),
@@ -116,7 +116,7 @@ impl<R: WalkRule> Walk<R> {
     }
 
     /// This walk, with candidates to ask before all others.
-    pub(super) fn after(mut self, priors: Vec<Candidate>, defaults: Vec<Candidate>) -> Self {
+    pub(crate) fn after(mut self, priors: Vec<Candidate>, defaults: Vec<Candidate>) -> Self {
         let priors = priors.into_iter().map(|c| (c, true));
         self.first = priors.chain(defaults.into_iter().map(|c| (c, false))).collect();
         self.first.reverse();
@@ -124,7 +124,7 @@ impl<R: WalkRule> Walk<R> {
     }
 
     /// This walk, with what was measured elsewhere at hand.
-    pub(super) fn knowing(mut self, elsewhere: &[(Candidate, f64)]) -> Self {
+    pub(crate) fn knowing(mut self, elsewhere: &[(Candidate, f64)]) -> Self {
         self.seen.hints = Hints::new(&self.seen.ground, elsewhere);
         self
     }

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use super::{Checked, Entry, Store, StoreError};
 use crate::device::fingerprint::{Fingerprint, soft_id};
+use crate::store::{Checked, Entry, Store, StoreError};
 
 /// Opens entries on several threads and gives each with its place in `entries`, in no order.
 pub fn for_each(store: &Store, entries: &[Entry], each: impl Fn(usize, Checked) + Sync) {

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::lock::Flight;
-use super::{Match, Merged, Missed, Store};
 use crate::device::fingerprint::Fingerprint;
 use crate::model::key::Key;
 use crate::records::record::Record;
+use crate::store::locks::lock::Flight;
+use crate::store::{Match, Merged, Missed, Store};
 
 /// How long a program that misses a key waits for the far side before it goes on without.
 pub const ASKING: Duration = Duration::from_millis(50);
@@ -89,7 +89,7 @@ impl Store {
     }
 
     /// Adds the far side's right to the near one's; nothing where somebody on another machine has it.
-    pub(super) fn far_flight(
+    pub(crate) fn far_flight(
         &self,
         near: Flight,
         key: &Key,

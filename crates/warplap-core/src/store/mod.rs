@@ -25,48 +25,34 @@ use crate::device::fingerprint::Fingerprint;
 use crate::model::key::Key;
 use crate::records::record::Record;
 
-pub mod alphabet;
-mod backend;
+mod backends;
 pub mod bundle;
 pub mod care;
-mod directory;
 mod far;
-mod file;
-pub mod files;
-#[cfg(unix)]
-mod group;
-mod holder;
-mod lease;
-mod listing;
-mod lock;
-mod memory;
-pub mod minisign;
+mod format;
+mod keys;
+mod locks;
 mod names;
-mod on_disk;
 mod open;
 mod rules;
-mod sealed;
-mod signing;
 mod small;
-mod sound;
-mod stamp;
-mod trust;
-pub mod trusted;
 mod url;
-mod whole;
 
-pub use backend::{Change, Listed, Mark, Next, ReadResult, StoreBackend};
-pub use directory::DirectoryBackend;
+pub use backends::backend::{Change, Listed, Mark, Next, ReadResult, StoreBackend};
+pub use backends::directory::DirectoryBackend;
+pub use backends::files;
+pub use backends::memory::MemoryBackend;
+pub use backends::trust::{check as is_private, distrust};
 pub use far::{ASKING, BEFORE_A_RACE, Far, Right};
-pub use holder::Holder;
-pub(crate) use lease::{boot, started};
-pub use lock::Flight;
-pub use memory::MemoryBackend;
+pub use format::alphabet;
+pub use keys::signing::{KeyError, PublicKey, SecretKey};
+pub use keys::{minisign, trusted};
+pub use locks::holder::Holder;
+pub(crate) use locks::lease::{boot, started};
+pub use locks::lock::Flight;
 pub use names::{Kind, Place};
 pub use open::{Opened, default_address, default_root, near_root, open_default, open_or_memory};
 pub use rules::Store;
-pub use signing::{KeyError, PublicKey, SecretKey};
-pub use trust::{check as is_private, distrust};
 pub use url::{Address, Opener, decoded, register};
 
 /// The largest record that is read or written, in bytes.
@@ -248,7 +234,7 @@ impl StoreError {
 
 /// A record from its JSON, sound and in no newer form, or why it is none.
 pub fn read_record(text: &str) -> Result<Record, String> {
-    file::parse(text).map_err(|checked| match checked {
+    format::file::parse(text).map_err(|checked| match checked {
         Checked::Newer(schema) => format!("a newer warplap wrote it (form {schema})"),
         Checked::Damaged(why) => why,
         other => format!("{other:?}"),

@@ -1,9 +1,9 @@
 //! Names: operations, devices, keys and notes come in, places go out. Nothing else becomes part of a path.
 
-use super::{MAX_RECORD, StoreError, slug_of};
 use crate::device::fingerprint::Fingerprint;
 use crate::model::key::Key;
 use crate::records::record::{Record, SCHEMA, TuningRun};
+use crate::store::{MAX_RECORD, StoreError, slug_of};
 
 /// The longest key or problem text that is kept.
 pub(crate) const MAX_TEXT: usize = 1 << 20;

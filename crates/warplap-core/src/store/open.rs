@@ -4,8 +4,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use super::{Address, Store, StoreError};
 use crate::io::environment;
+use crate::store::{Address, Store, StoreError};
 
 /// A store that works, and what there is to say about it.
 pub struct Opened {

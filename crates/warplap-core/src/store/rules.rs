@@ -6,23 +6,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::backend::{Change, Listed, Mark, ReadResult, StoreBackend};
-use super::directory::DirectoryBackend;
-use super::far::Far;
-use super::file::{encode, judge};
-use super::files::Files;
-use super::holder::Holder;
-use super::lock::Flight;
-use super::memory::MemoryBackend;
-use super::names::{Kind, Place, new_record};
-use super::stamp::join;
-use super::{Checked, Entry, Match, Merged, SetAside, StoreError};
 use crate::device::fingerprint::Fingerprint;
 use crate::model::key::Key;
 use crate::records::record::{Record, TuningRun};
+use crate::store::backends::backend::{Change, Listed, Mark, ReadResult, StoreBackend};
+use crate::store::backends::directory::DirectoryBackend;
+use crate::store::backends::files::Files;
+use crate::store::backends::memory::MemoryBackend;
+use crate::store::far::Far;
+use crate::store::format::file::{encode, judge};
+use crate::store::format::stamp::join;
+use crate::store::locks::holder::Holder;
+use crate::store::locks::lock::Flight;
+use crate::store::names::{Kind, Place, new_record};
+use crate::store::{Checked, Entry, Match, Merged, SetAside, StoreError};
 
 /// How long a writer waits for other writers of its key.
-pub(super) const WRITE_WAIT: Duration = Duration::from_secs(30);
+pub(crate) const WRITE_WAIT: Duration = Duration::from_secs(30);
 /// How long a reader waits to set a damaged document aside.
 const ASIDE_WAIT: Duration = Duration::from_secs(2);
 /// Other devices' records that are opened for a key that this one does not have.
@@ -33,8 +33,8 @@ const MAX_FOREIGN: usize = 64;
 /// One for every place: what differs from place to place is the [`StoreBackend`] under it. A clone is the same store.
 #[derive(Clone)]
 pub struct Store {
-    pub(super) backend: Arc<dyn StoreBackend>,
-    pub(super) far: Option<Arc<dyn Far>>,
+    pub(crate) backend: Arc<dyn StoreBackend>,
+    pub(crate) far: Option<Arc<dyn Far>>,
     // Only ever taken with `try_lock`: in a child made by fork it may be held by a thread that does not exist there.
     warned: Arc<Mutex<HashSet<String>>>,
 }
@@ -126,7 +126,7 @@ impl Store {
     }
 
     /// Merges records whose editions say rightly who vouches for them.
-    pub(super) fn take_in(&self, records: Vec<Record>) -> Vec<Result<Merged, StoreError>> {
+    pub(crate) fn take_in(&self, records: Vec<Record>) -> Vec<Result<Merged, StoreError>> {
         let mut places: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
         let mut done: Vec<Result<Merged, StoreError>> = Vec::with_capacity(records.len());
         for (n, record) in records.iter().enumerate() {
@@ -324,7 +324,7 @@ impl Store {
     }
 
     /// What a listing holds, sorted; nothing where it cannot be listed.
-    pub(super) fn listed(&self, kind: Kind) -> Vec<Listed> {
+    pub(crate) fn listed(&self, kind: Kind) -> Vec<Listed> {
         let mut listed = match self.backend.since(kind, None) {
             Ok((listed, _)) => listed,
             Err(e) => {
@@ -350,16 +350,16 @@ impl Store {
     }
 
     /// A place for a message.
-    pub(super) fn path(&self, place: &Place) -> PathBuf {
+    pub(crate) fn path(&self, place: &Place) -> PathBuf {
         self.backend.path(place).unwrap_or_else(|| format!("{}: {place}", self.place()).into())
     }
 
-    pub(super) fn warn_about(&self, place: &Place, why: &str) {
+    pub(crate) fn warn_about(&self, place: &Place, why: &str) {
         self.warn_once(place.to_string(), &format!("{}: {why}", self.path(place).display()));
     }
 
     /// Warns, once for each thing to warn of.
-    pub(super) fn warn_once(&self, of: String, why: &str) {
+    pub(crate) fn warn_once(&self, of: String, why: &str) {
         if self.warned.try_lock().map_or(true, |mut warned| warned.insert(of)) {
             tracing::warn!("store: {why}");
         }

@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::backend::{Change, ReadResult};
-use super::names::{Kind, Place};
-use super::rules::{Store, WRITE_WAIT};
-use super::sealed::{readable, seal, unseal};
-use super::{Missed, StoreError};
 use crate::device::fingerprint::Fingerprint;
 use crate::model::key::Key;
+use crate::store::backends::backend::{Change, ReadResult};
+use crate::store::format::sealed::{readable, seal, unseal};
+use crate::store::names::{Kind, Place};
+use crate::store::rules::{Store, WRITE_WAIT};
+use crate::store::{Missed, StoreError};
 
 #[derive(Serialize, Deserialize)]
 struct Note {
@@ -49,7 +49,7 @@ impl Store {
     }
 
     /// The key of a record's place counts as missed no more.
-    pub(super) fn forget_miss(&self, place: &Place) {
+    pub(crate) fn forget_miss(&self, place: &Place) {
         let _ = self.backend.delete(&place.miss());
     }
 
@@ -87,7 +87,7 @@ impl Store {
 }
 
 /// The bytes of a note.
-pub(super) fn write_note(place: &Place, value: Value) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn write_note(place: &Place, value: Value) -> Result<Vec<u8>, StoreError> {
     let note = Note { device: place.device().into(), name: place.name().into(), value };
     let body = readable(&note).map_err(|e| StoreError::Invalid(e.to_string()))?;
     let (text, limit) = (seal(Kind::Note.word(), &body), Kind::Note.limit());
@@ -98,7 +98,7 @@ pub(super) fn write_note(place: &Place, value: Value) -> Result<Vec<u8>, StoreEr
 }
 
 /// A note's value, or what is wrong with what is there.
-pub(super) fn read_note(result: &ReadResult, place: &Place) -> Result<Option<Value>, String> {
+pub(crate) fn read_note(result: &ReadResult, place: &Place) -> Result<Option<Value>, String> {
     let bytes = match result {
         ReadResult::Nothing => return Ok(None),
         ReadResult::Unfit(why) => return Err(why.clone()),

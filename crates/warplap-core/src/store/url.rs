@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
-use super::names::shorten;
-use super::{Store, StoreError};
+use crate::store::names::shorten;
+use crate::store::{Store, StoreError};
 
 /// How the URLs of a scheme are opened. Each is given whole.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use super::index::Index;
 use super::{Bundle, BundleError, Claims, MAX_ARTIFACT, MAX_ARTIFACTS, MAX_BUNDLE, MAX_RECORDS};
 use crate::io::sanitize_text::shown;
 use crate::records::record::Record;
-use crate::store::file::parse as parse_record;
+use crate::store::format::file::parse as parse_record;
 use crate::store::names::{Place, is_note, shorten};
 use crate::store::{Checked, MAX_RECORD};
 

@@ -3,7 +3,7 @@
 //!
 //! A bundle is read whole and checked whole before anything of it is used, or record by record through its index
 //! ([`Reader`]). It has no paths: where a record goes follows from what it says. Signatures stand beside it, in the form
-//! of the program minisign ([`Signature`](super::minisign::Signature)).
+//! of the program minisign ([`Signature`](crate::store::keys::minisign::Signature)).
 
 mod form;
 mod index;
@@ -20,12 +20,12 @@ use form::{VERSION, line};
 pub use reader::Reader;
 
 use super::care::for_each;
-use super::file::parse;
 use super::names::Place;
-use super::signing::PublicKey;
 use super::{Checked, Entry, Store, StoreError};
 use crate::io::user_files;
 use crate::records::record::Record;
+use crate::store::format::file::parse;
+use crate::store::keys::signing::PublicKey;
 
 /// The largest bundle that is read, in bytes.
 pub const MAX_BUNDLE: u64 = 1 << 30;
@@ -101,7 +101,7 @@ pub enum BundleError {
     },
     /// Its signature cannot be read.
     #[error("{0}; nothing was imported")]
-    NoSignature(#[from] super::minisign::NoSignature),
+    NoSignature(#[from] crate::store::keys::minisign::NoSignature),
     /// A line is no sound record.
     #[error("record {line} of the bundle cannot be used: {why}; nothing was imported")]
     BadRecord {

@@ -9,10 +9,10 @@ use super::index::{all, find, fits, line_hash};
 use super::{BundleError, Claims};
 use crate::records::record::Record;
 use crate::store::MAX_RECORD;
-use crate::store::file::encode;
-use crate::store::minisign::MinisignSignature;
+use crate::store::format::file::encode;
+use crate::store::keys::minisign::MinisignSignature;
+use crate::store::keys::signing::PublicKey;
 use crate::store::names::Place;
-use crate::store::signing::PublicKey;
 
 /// An open bundle.
 pub struct Reader {

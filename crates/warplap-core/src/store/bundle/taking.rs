@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use super::form::parse;
 use super::{Bundle, BundleError, Imported};
 use crate::store::care::spread;
-use crate::store::file::parse as parse_record;
-use crate::store::minisign::{Hashed, MinisignSignature};
-use crate::store::trusted::{Take, Trusted};
+use crate::store::format::file::parse as parse_record;
+use crate::store::keys::minisign::{Hashed, MinisignSignature};
+use crate::store::keys::trusted::{Take, Trusted};
 use crate::store::{Merged, PublicKey, SecretKey, Store, StoreError};
 
 /// Writers at once during an import: one waits for the disk while the other computes.
