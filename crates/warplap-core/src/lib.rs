@@ -30,6 +30,8 @@ pub use engine::compare::{bench, regret};
 pub use engine::{background, progress, settings};
 pub use io::{environment, sanitize_text, temp_dirs, user_files};
 pub use measure::timing;
-pub use model::{arg, array, bucket, dtype, erased, key, objective, op, problem, roofline, scalar, slot, tolerance};
+pub use model::{
+    arg, array, bucket, declare, dtype, erased, key, objective, op, problem, roofline, scalar, slot, tolerance,
+};
 pub use prove::{oracle, panics, perturb_inputs, quarantine, sandbox, shift, verify, worker_entry};
 pub use records::{ranking, record};

@@ -321,18 +321,24 @@ template <int rows_, int deep_, int mn_, int share_> struct Operand {
 
 // What the products share. A ring of stages holds one block of K of both operands each; `full` and `empty` barriers
 // pass them on. The side that fills: both operands of one stage, each from its own map, its own part and to its own
-// CTAs.
-template <class First, class Second> struct Feed {
+// CTAs. `From` says how one comes from its map; pair.cuh has one that knows two.
+struct OwnMap {
+  template <class Op> DI void bring(u32 at, const TMap* m, u32 bar, int row, int k, int part, u16 ctas, int z) const {
+    Op::load(at, m, bar, row, k, part, ctas, z);
+  }
+};
+template <class First, class Second, class From = OwnMap> struct Feed {
   static constexpr u32 bytes = First::bytes + Second::bytes;
   const TMap *first, *second;
   u32 base, fulls;
   int part1, part2;
   u16 ctas1, ctas2;
+  From from;
   DI void load(int row, int col, int k, int z, int q) const {
     const u32 bar = fulls + q * 8, at = base + q * bytes;
     mb_expect(bar, bytes);
-    First::load(at, first, bar, row, k, part1, ctas1, z);
-    Second::load(at + First::bytes, second, bar, col, k, part2, ctas2, z);
+    from.template bring<First>(at, first, bar, row, k, part1, ctas1, z);
+    from.template bring<Second>(at + First::bytes, second, bar, col, k, part2, ctas2, z);
   }
   // The blocks of K from `k` to `end` of one tile, into a ring that has been filled once.
   template <int bk_, int stages_> DI void run(int row, int col, int z, int k, int end, u32 empties) const {

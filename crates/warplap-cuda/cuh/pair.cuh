@@ -35,49 +35,16 @@ struct IsHalves<Halves<rows_, deep_, mn_, share_>> {
   static constexpr bool yes = true;
 };
 
-// As Feed, with one more map: that of the second half of whichever operand has halves.
-template <class First, class Second> struct PairFeed {
-  static constexpr u32 bytes = First::bytes + Second::bytes;
-  const TMap *first, *second;
-  u32 base, fulls;
-  int part1, part2;
-  u16 ctas1, ctas2;
+// What a Feed's operands come from where one of them has halves: its own map, and that of the second half.
+struct TwoMaps {
   const TMap* other;
   template <class Op> DI void bring(u32 at, const TMap* m, u32 bar, int row, int k, int part, u16 ctas, int z) const {
     if constexpr (IsHalves<Op>::yes) Op::load(at, m, other, bar, row, k, part, ctas, z);
     else Op::load(at, m, bar, row, k, part, ctas, z);
   }
-  DI void load(int row, int col, int k, int z, int q) const {
-    const u32 bar = fulls + q * 8, at = base + q * bytes;
-    mb_expect(bar, bytes);
-    bring<First>(at, first, bar, row, k, part1, ctas1, z);
-    bring<Second>(at + First::bytes, second, bar, col, k, part2, ctas2, z);
-  }
-  template <int bk_, int stages_> DI void run(int row, int col, int z, int k, int end, u32 empties) const {
-    int q = 0;
-    u32 phase = 0;
-    for (; k < end; k++) {
-      mb_wait(empties + q * 8, phase);
-      load(row, col, k * bk_, z, q);
-      if (++q == stages_) q = 0, phase ^= 1;
-    }
-  }
-  template <int bk_, int stages_, class Order> DI void walk(const Order& tiles, int blocks, int ahead, u32 empties) const {
-    int q = ahead % stages_, row, col, z;
-    u32 phase = ahead == stages_ ? 0 : 1;
-    for (int t = tiles.first; t < tiles.count; t += tiles.step, ahead = 0) {
-      tiles.at(t, row, col, z);
-      for (int k = ahead; k < blocks; k++) {
-        mb_wait(empties + q * 8, phase);
-        load(row, col, k * bk_, z, q);
-        if (++q == stages_) q = 0, phase ^= 1;
-      }
-    }
-    if constexpr (Order::ctas > 1) ring_ends<stages_>(empties, q, phase);
-  }
 };
 template <int rows_, int deep_, int mn_, int share_> using Weights = Halves<rows_, deep_, mn_, share_>;
-template <class First, class Second> using Supply = PairFeed<First, Second>;
+template <class First, class Second> using Supply = Feed<First, Second, TwoMaps>;
 #else
 #define PAIR_MAP
 #define PAIR_FEED

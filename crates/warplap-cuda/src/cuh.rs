@@ -8,6 +8,9 @@ pub const HOPPER: (&str, &str) = ("hopper.cuh", include_str!("../cuh/hopper.cuh"
 /// What every chip from sm_80 on has: asynchronous copies, ldmatrix, mma.sync.
 pub const AMPERE: (&str, &str) = ("ampere.cuh", include_str!("../cuh/ampere.cuh"));
 
+/// What all threads of a block join, and magnitudes that blocks raise together. Includes `element.cuh`.
+pub const BLOCK: (&str, &str) = ("block.cuh", include_str!("../cuh/block.cuh"));
+
 /// Bits that hang on a number and its place, for what is drawn and for seals. Behind `element.cuh`.
 pub(crate) const MIXED: (&str, &str) = ("mixed.cuh", include_str!("../cuh/mixed.cuh"));
 

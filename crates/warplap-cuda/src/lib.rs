@@ -41,8 +41,8 @@ pub use compile::{Cubin, Source};
 pub use cublaslt::{Lt, Matmul};
 pub use cudnn::{Dnn, DnnGraph, DnnMode, DnnNode, DnnPlace, DnnPlan, DnnReduction, DnnTensor, DnnTensorSpec};
 pub use cuh::{
-    ACTIVATED, AMPERE, CODES, ELEMENT, ENTROPY, EPILOGUE, FACTOR, HOPPER, PACKED, PAIR, PHILOX, QUANT, QUANT_HOPPER,
-    RMS, ROPE, ROWS, SCALED, SMALL_BLOCKS, SOFT, SQUARES, dtype_code,
+    ACTIVATED, AMPERE, BLOCK, CODES, ELEMENT, ENTROPY, EPILOGUE, FACTOR, HOPPER, PACKED, PAIR, PHILOX, QUANT,
+    QUANT_HOPPER, RMS, ROPE, ROWS, SCALED, SMALL_BLOCKS, SOFT, SQUARES, dtype_code,
 };
 pub use cuh::{ATTENTION, ATTENTION_AMPERE, ATTENTION_GRAD, ATTENTION_HOPPER};
 pub use cusparse::{Blocks, Sparse, Spmm, SpmmAt, SpmmSpec};

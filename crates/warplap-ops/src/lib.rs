@@ -1,21 +1,8 @@
 //! What is raced: one folder an operation, one file a variant, one ordered list a device.
 //!
-//! Features: `cpu` and `cuda` are the variants by device kind, and each operation is one by its name.
+//! Features: `cpu` and `cuda` are the variants by device kind.
 #![cfg_attr(
-    not(all(
-        feature = "cpu",
-        feature = "cuda",
-        feature = "gemm",
-        feature = "attention",
-        feature = "bsr",
-        feature = "sampled",
-        feature = "norm",
-        feature = "qgemm",
-        feature = "softmax",
-        feature = "cross_entropy",
-        feature = "rope",
-        feature = "gated"
-    )),
+    not(all(feature = "cpu", feature = "cuda")),
     allow(
         dead_code,
         unused_imports,
@@ -27,84 +14,51 @@
 
 #[macro_use]
 mod sources;
+#[macro_use]
+pub mod registry;
 
-#[cfg(feature = "attention")]
 pub mod attention;
-#[cfg(feature = "attention")]
 pub mod attention_grad;
-#[cfg(feature = "attention")]
 pub mod attention_mask_grad;
-#[cfg(feature = "bsr")]
 pub mod bsr;
-#[cfg(feature = "cross_entropy")]
 pub mod cross_entropy;
 #[cfg(feature = "cuda")]
 mod cuda;
-#[cfg(feature = "gemm")]
+mod extent;
 mod faer;
-#[cfg(feature = "gated")]
 pub mod gated;
-#[cfg(feature = "gemm")]
 pub mod gemm;
-#[cfg(any(feature = "gemm", feature = "norm", feature = "softmax", feature = "cross_entropy", feature = "rope"))]
 mod host;
-#[cfg(any(feature = "gemm", feature = "norm", feature = "softmax", feature = "cross_entropy", feature = "rope"))]
-pub use host::in_parallel;
-#[cfg(feature = "norm")]
 pub mod norm;
-#[cfg(feature = "norm")]
 pub mod norm_grad;
-#[cfg(feature = "norm")]
 mod philox;
-#[cfg(feature = "qgemm")]
 pub mod qgemm;
-pub mod registry;
-#[cfg(feature = "gemm")]
 mod right;
-#[cfg(feature = "rope")]
 pub mod rope;
-#[cfg(all(
-    feature = "cpu",
-    any(feature = "norm", feature = "softmax", feature = "cross_entropy", feature = "rope", feature = "gated")
-))]
+#[cfg(feature = "cpu")]
 mod row_vectors;
-#[cfg(feature = "sampled")]
 pub mod sampled;
-#[cfg(feature = "softmax")]
 pub mod softmax;
-#[cfg(feature = "softmax")]
 pub mod softmax_grad;
 #[cfg(feature = "cpu")]
 mod typed;
 
-/// What programs name of every operation.
-pub mod exports {
-    #[cfg(feature = "attention")]
-    pub use crate::attention::{Attention, AttentionProblem};
-    #[cfg(feature = "attention")]
-    pub use crate::attention_grad::{AttentionGrad, AttentionGradProblem};
-    #[cfg(feature = "attention")]
-    pub use crate::attention_mask_grad::{AttentionMaskGrad, AttentionMaskGradProblem};
-    #[cfg(feature = "bsr")]
-    pub use crate::bsr::{Bsr, BsrProblem};
-    #[cfg(feature = "cross_entropy")]
-    pub use crate::cross_entropy::{CrossEntropy, CrossEntropyProblem};
-    #[cfg(feature = "gated")]
-    pub use crate::gated::{Gated, GatedProblem};
-    #[cfg(feature = "gemm")]
-    pub use crate::gemm::{Activation, Gemm, GemmProblem, Join, Layout};
-    #[cfg(feature = "norm")]
-    pub use crate::norm::{Norm, NormProblem};
-    #[cfg(feature = "norm")]
-    pub use crate::norm_grad::{NormGrad, NormGradProblem};
-    #[cfg(feature = "qgemm")]
-    pub use crate::qgemm::{Qgemm, QgemmProblem};
-    #[cfg(feature = "rope")]
-    pub use crate::rope::{Rope, RopeProblem};
-    #[cfg(feature = "sampled")]
-    pub use crate::sampled::{Sampled, SampledProblem};
-    #[cfg(feature = "softmax")]
-    pub use crate::softmax::{Softmax, SoftmaxProblem};
-    #[cfg(feature = "softmax")]
-    pub use crate::softmax_grad::{SoftmaxGrad, SoftmaxGradProblem};
+pub use host::in_parallel;
+
+// All operations there are, in the order they are shown: each by its folder, its type, and what else programs name.
+operations! {
+    gemm::{Gemm, GemmProblem, Activation, Join, Layout},
+    attention::{Attention, AttentionProblem},
+    attention_grad::{AttentionGrad, AttentionGradProblem},
+    attention_mask_grad::{AttentionMaskGrad, AttentionMaskGradProblem},
+    bsr::{Bsr, BsrProblem},
+    sampled::{Sampled, SampledProblem},
+    norm::{Norm, NormProblem},
+    norm_grad::{NormGrad, NormGradProblem},
+    qgemm::{Qgemm, QgemmProblem},
+    softmax::{Softmax, SoftmaxProblem},
+    softmax_grad::{SoftmaxGrad, SoftmaxGradProblem},
+    cross_entropy::{CrossEntropy, CrossEntropyProblem},
+    rope::{Rope, RopeProblem},
+    gated::{Gated, GatedProblem},
 }

@@ -20,7 +20,6 @@ const BLOCK: usize = 256;
 
 impl<'a> Matrix<'a> {
     /// One whose rows lie one after another.
-    #[cfg(any(test, feature = "attention", feature = "bsr", feature = "sampled"))]
     pub(crate) fn tight(numbers: &'a [f64], rows: usize, columns: usize) -> Self {
         Matrix { numbers, rows, columns, column: 1, row: columns }
     }
@@ -88,19 +87,16 @@ pub(crate) fn product_of(a: Matrix<'_>, b: Matrix<'_>) -> Vec<f64> {
 }
 
 /// The same of matrices whose rows lie one after another.
-#[cfg(any(test, feature = "attention", feature = "bsr", feature = "sampled"))]
 pub(crate) fn product(m: usize, n: usize, k: usize, a: &[f64], b: &[f64]) -> Vec<f64> {
     product_of(Matrix::tight(a, m, k), Matrix::tight(b, k, n))
 }
 
 /// The largest Euclidean norm of the rows of a row-major matrix.
-#[cfg(any(test, feature = "attention", feature = "bsr", feature = "sampled"))]
 pub(crate) fn largest_row_norm(rows: usize, columns: usize, a: &[f64]) -> f64 {
     Matrix::tight(a, rows, columns).largest_row_norm()
 }
 
 /// The largest Euclidean norm of the columns of a row-major matrix.
-#[cfg(feature = "bsr")]
 pub(crate) fn largest_column_norm(rows: usize, columns: usize, a: &[f64]) -> f64 {
     Matrix::tight(a, rows, columns).largest_column_norm()
 }

@@ -1,137 +1,181 @@
-//! Every variant file is listed, every id is its file's stem and unique, every axis is used by the file that names it.
+//! What every operation of the registry has: its declaration and edge problems, variants that are listed under their
+//! files' stems, twins of its CUDA sources, a right answer on the device, axes that are used.
 
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use warplap_core::catalog::Catalog;
+use warplap_core::catalog::{Catalog, Raced};
+use warplap_core::device::Device;
 use warplap_core::op::Op;
-use warplap_core::variant::Fit;
+use warplap_core::variant::{Fit, Variant};
 use warplap_cpu::Cpu;
+use warplap_cuda::Cuda;
+use warplap_ops::registry::{self, Known, Visitor};
 
-/// The variant files of a folder: those that implement the trait.
-fn variant_files(op: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(op).join("cpu");
-    let mut files: Vec<PathBuf> = fs::read_dir(folder)
-        .expect("the folder of the variants")
-        .map(|e| e.expect("an entry").path())
-        .filter(|p| p.extension().is_some_and(|e| e == "rs"))
-        .filter(|p| fs::read_to_string(p).expect("a readable file").contains("impl Variant<"))
-        .collect();
+/// The folder of an operation's sources.
+fn folder(op: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(op)
+}
+
+/// All files under a folder that end so, by their paths, and their texts.
+fn files(folder: &Path, ending: &str) -> Vec<(PathBuf, String)> {
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_path_buf()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == ending) {
+                let text = fs::read_to_string(&path).expect("a readable file");
+                files.push((path, text));
+            }
+        }
+    }
     files.sort();
     files
 }
 
-/// All sources of an operation's folder of the CPU.
-fn folder_text(op: &str) -> String {
-    let mut text = String::new();
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(op).join("cpu")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("a folder of sources") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                text.push_str(&fs::read_to_string(path).expect("a readable file"));
-            }
-        }
-    }
-    text
+fn stem(path: &Path) -> &str {
+    path.file_stem().and_then(|s| s.to_str()).expect("a plain name")
 }
 
-fn holds<O: Op>(catalog: &Catalog<O, Cpu>, problems: &[&str]) {
-    let cpu = Cpu::new();
+/// Whether a file is a variant of its own, and no wrapper around others.
+fn is_variant(text: &str) -> bool {
+    text.contains("\nimpl Variant<") || text.contains("\nimpl Twin<")
+}
+
+/// Every file of a variant is listed under its stem and opens with its header, and every id is listed once.
+fn every_variant_is_listed<O: Op, D: Device>(catalog: &Catalog<O, D>, device: &str) {
+    let place = format!("src/{}/{device}", O::NAME);
     let ids: Vec<&str> = catalog.variants().iter().map(|v| v.id()).collect();
-    assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len(), "{}: an id stands twice: {ids:?}", O::NAME);
-    assert!(ids.len() >= 5, "{}: at least five variants, not {ids:?}", O::NAME);
-    let files = variant_files(O::NAME);
-    for file in &files {
-        let stem = file.file_stem().and_then(|s| s.to_str()).expect("a plain name");
-        assert!(ids.contains(&stem), "{} is not listed in the catalog of {}", file.display(), O::NAME);
-        let text = fs::read_to_string(file).expect("a readable file");
-        assert!(text.starts_with("//!"), "{} does not open with its header", file.display());
+    assert_eq!(ids.iter().collect::<HashSet<_>>().len(), ids.len(), "{place}: an id stands twice: {ids:?}");
+    let own = files(&folder(O::NAME).join(device), "rs").into_iter().filter(|(_, text)| is_variant(text));
+    let own: Vec<_> = own.collect();
+    for (path, text) in &own {
+        let stem = stem(path);
+        assert!(ids.contains(&stem), "{} is not in the list of {place}/mod.rs", path.display());
+        assert!(text.starts_with("//!"), "{} does not open with its header", path.display());
     }
-    let folder = folder_text(O::NAME);
-    assert_eq!(files.len(), ids.len(), "{}: {ids:?} and {files:?} are not the same", O::NAME);
-    for text in problems {
-        let problem = O::parse(text).expect("a problem");
-        assert!(
-            matches!(catalog.reference().fit(&problem, &cpu), Fit::Fits(_)),
-            "{text}: the reference fits everything"
-        );
-        for variant in catalog.variants().iter().filter(|v| matches!(v.fit(&problem, &cpu), Fit::Fits(_))) {
+    for id in ids {
+        assert!(own.iter().any(|(path, _)| stem(path) == id), "{place}/mod.rs lists {id}: write {place}/{id}.rs");
+    }
+}
+
+/// Every axis is used by the folder that names it, and every default is a setting of its space.
+fn every_axis_is_used<O: Known>(catalog: &Catalog<O, Cpu>) {
+    // What variants of all operations share lies beside their folders.
+    let all = fs::read_dir(folder("")).expect("the sources").map(|entry| entry.expect("an entry").path());
+    let all = all.filter(|path| path.is_file()).map(|path| fs::read_to_string(path).expect("a readable file"));
+    let own = files(&folder(O::NAME).join("cpu"), "rs").into_iter().map(|(_, text)| text);
+    let (cpu, shared): (_, String) = (Cpu::new(), own.chain(all).collect());
+    for text in O::edges().iter().map(String::as_str).chain([O::EXAMPLE]) {
+        let problem = O::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let fits = |variant: &dyn Variant<O, Cpu>| matches!(variant.fit(&problem, &cpu), Fit::Fits(_));
+        assert!(fits(&**catalog.reference()), "{text}: the reference fits everything");
+        for variant in catalog.variants().iter().filter(|v| fits(&***v)) {
             let space = variant.space(&problem, &cpu);
             let default = space.default_config().unwrap_or_else(|| panic!("{text}: {} has no config", variant.id()));
             assert!(space.contains(&default), "{text}: {}", variant.id());
             for axis in space.axes() {
                 // Named where the space is made and read where the kernel is built, in the variant's own file or in one
                 // that the folder shares.
-                let uses = folder.matches(&format!("\"{}\"", axis.name())).count();
-                assert!(uses >= 2, "{}: axis {} is named but never read", variant.id(), axis.name());
+                let uses = shared.matches(&format!("\"{}\"", axis.name())).count();
+                let other = shared.contains(&format!("const {}: &str", axis.name().to_uppercase()));
+                assert!(uses >= 2 || other, "{}: axis {} is never read", variant.id(), axis.name());
             }
         }
     }
 }
 
-#[test]
-fn every_gemm_variant_is_listed() {
-    holds(&warplap_ops::gemm::cpu::catalog(), &["gemm:m=64,n=64,k=64", "gemm:m=1,n=64,k=64", "gemm:m=64,n=1,k=64"]);
+struct Listed;
+
+impl Visitor for Listed {
+    fn visit<O: Known>(&mut self) {
+        let (cpu, cuda) = (<O as Raced<Cpu>>::catalog(), <O as Raced<Cuda>>::catalog());
+        every_variant_is_listed(&cpu, "cpu");
+        every_variant_is_listed(&cuda, "cuda");
+        every_axis_is_used::<O>(&cpu);
+    }
 }
 
 #[test]
-fn every_attention_variant_is_listed() {
-    let problems =
-        ["attention:h=8,sq=512,d=64", "attention:h=4,sq=1,sk=512,d=64", "attention:h=2,sq=40,d=64,dtype=bf16"];
-    holds(&warplap_ops::attention::cpu::catalog(), &problems);
+fn every_variant_of_every_operation_is_listed_and_its_axes_are_used() {
+    registry::each(&mut Listed);
 }
 
-#[test]
-fn every_bsr_variant_is_listed() {
-    let problems = ["bsr:m=256,k=256,n=64,bs=32,density=0.2", "bsr:m=64,k=64,n=1,bs=16,density=0.5"];
-    holds(&warplap_ops::bsr::cpu::catalog(), &problems);
-}
+struct Names(Vec<&'static str>);
 
-#[test]
-fn every_cuda_source_has_its_twin() {
-    let folder = |op: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(op).join("cuda");
-    let mut sources = 0;
-    let entries =
-        ["gemm", "bsr", "sampled", "qgemm", "softmax", "softmax_grad", "attention_mask_grad", "rope", "gated"]
-            .into_iter()
-            .flat_map(|op| fs::read_dir(folder(op)).expect("a folder of variants"));
-    for entry in entries {
-        let path = entry.expect("an entry").path();
-        if path.extension().is_some_and(|e| e == "cu") {
-            sources += 1;
-            let stem = path.file_stem().and_then(|s| s.to_str()).expect("a plain name").to_string();
-            let twin = fs::read_to_string(path.with_extension("rs")).expect("its twin");
-            assert!(twin.contains("impl Variant<") || twin.contains("impl Twin<"), "{stem}.rs is not a variant");
-            let text = fs::read_to_string(&path).expect("a readable file");
-            assert!(
-                text.contains("extern \"C\"") && text.contains(&format!("{stem}(")),
-                "{stem}.cu has no entry {stem}"
-            );
+impl Visitor for Names {
+    fn visit<O: Known>(&mut self) {
+        self.0.push(O::NAME);
+        let named = O::LINE.ends_with('.') && !O::LINE.contains('\n');
+        assert!(named, "{0}: known! in src/{0}/op.rs says in one line what it does", O::NAME);
+        assert!(!O::edges().is_empty() && !O::PROOFS.is_empty(), "{0}: src/{0}/edges.rs has no problems", O::NAME);
+        for text in O::edges().iter().map(String::as_str).chain(O::PROOFS.iter().copied()) {
+            O::parse(text).unwrap_or_else(|e| panic!("src/{}/edges.rs: {text}: {e}", O::NAME));
+        }
+        for (device, text) in O::SUITES.iter().flat_map(|(device, all)| all.lines().map(move |line| (device, line))) {
+            let text = text.split('#').next().unwrap_or("").trim();
+            assert!(text.is_empty() || O::parse(text).is_ok(), "src/{}/op.rs, {device}: {text}", O::NAME);
+        }
+        if let Some(of) = O::GRADIENT_OF {
+            assert!(folder(of).join("op.rs").is_file(), "{} is the gradient of {of}, which there is not", O::NAME);
         }
     }
-    assert!(sources >= 11, "only {sources} sources found");
 }
 
-/// Every kernel's file and text.
-fn kernels() -> Vec<(PathBuf, String)> {
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
-    let mut kernels = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("a folder of sources") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|e| e == "cu") {
-                let text = fs::read_to_string(&path).expect("a readable file");
-                kernels.push((path, text));
-            }
+#[test]
+fn every_folder_with_a_declaration_is_in_the_registry_and_has_its_problems() {
+    let mut names = Names(Vec::new());
+    registry::each(&mut names);
+    for (path, _) in files(&folder(""), "rs").iter().filter(|(path, _)| path.ends_with("op.rs")) {
+        let op = path.parent().and_then(|folder| folder.file_name()).and_then(|name| name.to_str()).unwrap_or("");
+        assert!(names.0.contains(&op), "src/{op} is not in the list of src/lib.rs");
+    }
+}
+
+struct Oracles;
+
+impl Visitor for Oracles {
+    fn visit<O: Known>(&mut self) {
+        let has = <O as Raced<Cuda>>::catalog().oracle().is_some();
+        assert!(has, "{0} has no right answer on the device: write src/{0}/cuda/right/{{mod.rs, right.cu}}", O::NAME);
+    }
+}
+
+#[test]
+fn every_operation_has_its_right_answer_on_the_device() {
+    registry::each(&mut Oracles);
+}
+
+/// Sources that no variant of their own stands beside: right answers, and what runs before, behind or around others.
+const HELPERS: &str = "// Helper of ";
+
+struct Twins(usize);
+
+impl Visitor for Twins {
+    fn visit<O: Known>(&mut self) {
+        let all = files(&folder(O::NAME), "cu");
+        let rust: String = files(&folder(O::NAME), "rs").into_iter().map(|(_, text)| text).collect();
+        for (path, text) in &all {
+            let (stem, name) = (stem(path), path.display());
+            let entry = text.contains("extern \"C\"") && text.contains(&format!("{stem}("));
+            assert!(entry, "{name} has no entry {stem}");
+            let twin = fs::read_to_string(path.with_extension("rs")).is_ok_and(|twin| is_variant(&twin));
+            let other = stem == "right" || text.starts_with(HELPERS);
+            assert!(twin || other, "{name}: write its twin {stem}.rs, or begin it with '{HELPERS}...'");
+            assert!(rust.contains(&format!("{stem}.cu\")")), "{name}: nobody compiles it");
+            self.0 += 1;
         }
     }
-    kernels
+}
+
+#[test]
+fn every_cuda_source_has_its_twin_or_says_whose_helper_it_is() {
+    let mut twins = Twins(0);
+    registry::each(&mut twins);
+    assert!(twins.0 >= 70, "only {} sources found", twins.0);
 }
 
 /// A load from a peer of a cluster may be on its way when a relaxed arrival is done, and the peer then leaves under it.
@@ -139,7 +183,7 @@ fn kernels() -> Vec<(PathBuf, String)> {
 #[test]
 fn whoever_reads_from_peers_says_when_it_is_done() {
     let mut readers = 0;
-    for (path, text) in kernels() {
+    for (path, text) in files(&folder(""), "cu") {
         let Some(last) = text.rfind("peer_load4(") else { continue };
         readers += 1;
         let after = &text[last..];
@@ -162,7 +206,7 @@ fn whoever_is_arrived_at_by_peers_leaves_when_all_of_them_have() {
     let walk = &shared[shared.find("DI void walk(").expect("walk in hopper.cuh")..];
     assert!(ends(&walk[..walk.find("\n};").expect("the end of Feed")]), "hopper.cuh: walk does not end its ring");
     let mut arrived_at = 0;
-    for (path, text) in kernels() {
+    for (path, text) in files(&folder(""), "cu") {
         if !["mb_arrive_at(", ".tell("].iter().any(|word| text.contains(word)) {
             continue;
         }

@@ -21,11 +21,8 @@ use warplap_core::store::{Store, open_or_memory};
 use warplap_cpu::Cpu;
 #[cfg(feature = "cuda")]
 use warplap_cuda::Cuda;
-#[cfg(feature = "attention")]
 use warplap_ops::attention::{self, AttentionProblem};
-#[cfg(feature = "bsr")]
 use warplap_ops::bsr::BsrProblem;
-#[cfg(feature = "gemm")]
 use warplap_ops::gemm::{self, GemmProblem};
 
 use crate::prepared::Prepared;
@@ -245,7 +242,6 @@ impl<D: Device> Session<D> {
     }
 
     /// C = A·B, with the activation that the problem says; with a bias use [`Session::run`].
-    #[cfg(feature = "gemm")]
     pub fn gemm<'a>(
         &self,
         problem: &GemmProblem,
@@ -273,7 +269,6 @@ impl<D: Device> Session<D> {
     /// assert!(out.iter().all(|x| (x - 1.0).abs() < 1e-6));
     /// # Ok::<(), warplap::Error>(())
     /// ```
-    #[cfg(feature = "attention")]
     pub fn attention<'a>(
         &self,
         problem: &AttentionProblem,
@@ -295,7 +290,6 @@ impl<D: Device> Session<D> {
 
     /// C = A·B with a block-sparse A, whose indices are checked before anything is read through them. With an addend of
     /// its own or a turned A use [`Session::run`].
-    #[cfg(feature = "bsr")]
     pub fn bsr_matmul<'a>(
         &self,
         problem: &BsrProblem,
@@ -337,7 +331,6 @@ impl Default for Session {
 }
 
 /// As many arguments as an operation has slots: those given, and nothing for the others.
-#[cfg(any(feature = "gemm", feature = "attention"))]
 fn filled<'a, D: Device, const SLOTS: usize>(inputs: impl IntoIterator<Item = Arg<'a, D>>) -> [Arg<'a, D>; SLOTS] {
     let mut inputs = inputs.into_iter();
     std::array::from_fn(|_| inputs.next().unwrap_or_default())

@@ -22,6 +22,13 @@ impl Fields {
         self
     }
 
+    /// These fields and one more, which stands before another.
+    pub fn with_before(mut self, next: &str, name: &'static str, value: impl Display) -> Self {
+        let at = self.0.iter().position(|(name, _)| *name == next).unwrap_or(self.0.len());
+        self.0.insert(at, (name, value.to_string()));
+        self
+    }
+
     /// These fields and one more, unless it has its usual value.
     pub fn with_unless<T: Display + PartialEq>(self, name: &'static str, value: T, usual: T) -> Self {
         if value == usual { self } else { self.with(name, value) }
@@ -215,7 +222,14 @@ impl FieldReader {
         text.parse::<T>().map_err(|_| ProblemError::value(name, text, expected))
     }
 
-    /// The names of the fields not yet taken.
+    /// The same where it must be there.
+    pub fn word<T: FromStr>(&mut self, name: &str, expected: &str) -> Result<T, ProblemError> {
+        let missing = || ProblemError::Missing { field: name.into(), expected: expected.into() };
+        let text = self.take(name).ok_or_else(missing)?;
+        text.parse::<T>().map_err(|_| ProblemError::value(name, text, expected))
+    }
+
+    /// Whether a field is there that was not yet taken.
     pub fn has(&self, name: &str) -> bool {
         self.inputs.iter().any(|(n, _)| n == name)
     }

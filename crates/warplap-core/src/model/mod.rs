@@ -4,6 +4,7 @@
 pub mod arg;
 pub mod array;
 pub mod bucket;
+pub mod declare;
 pub mod dtype;
 pub mod erased;
 pub(crate) mod fields;

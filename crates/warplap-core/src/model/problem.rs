@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 use crate::model::bucket::Bucket;
+use crate::model::declare::FieldFacts;
 use crate::model::dtype::DType;
 pub use crate::model::fields::{FieldReader, Fields, MAX_SIZE, ProblemError, distance, harmless};
 use crate::model::op::Op;
@@ -24,6 +25,18 @@ pub trait Problem: Clone + Eq + Hash + Debug + Send + Sync + 'static {
 
     /// Reads a problem. Every field it takes from the reader is known; what is left is an unknown field.
     fn read(fields: &mut FieldReader) -> Result<Self, ProblemError>;
+
+    /// What one field says of another: the first that cannot be used. Whoever reads a problem asks it.
+    fn check(&self) -> Result<(), ProblemError> {
+        Ok(())
+    }
+
+    /// What docs and programs show of the fields: names alone where nobody declared them
+    /// ([`problem!`](crate::declare::problem)).
+    fn table(&self) -> Vec<FieldFacts> {
+        let named = |name: &&'static str| FieldFacts { name, ..FieldFacts::default() };
+        Self::FIELDS.iter().map(named).collect()
+    }
 
     /// What the Key keeps of this problem: sizes rounded by the bucket, classes in place of statistics, and every fact
     /// that decides which variants are legal.

@@ -24,27 +24,45 @@ pub trait Element: Copy + Send + Sync + Default + 'static {
     /// Widens the first `n < N`, zero in the other lanes.
     #[inline(always)]
     unsafe fn load_first<L: Lanes>(p: *const Self, n: usize) -> L::V {
-        let mut wide = [0f32; 64];
-        // SAFETY: the caller's pointer is valid for n elements; N never exceeds 64.
-        unsafe {
-            for (i, w) in wide[..n].iter_mut().enumerate() {
-                *w = (*p.add(i)).widen();
-            }
-            L::load(wide.as_ptr())
-        }
+        const { assert!(L::N <= MOST) }
+        // SAFETY: the caller's pointer is valid for n elements.
+        unsafe { L::load(widened(p, n).as_ptr()) }
     }
 
     /// Rounds the first `n < N`.
     #[inline(always)]
     unsafe fn store_first<L: Lanes>(p: *mut Self, v: L::V, n: usize) {
-        let mut wide = [0f32; 64];
-        // SAFETY: the caller's pointer is valid for n elements; N never exceeds 64.
+        let mut wide = [0f32; MOST];
+        const { assert!(L::N <= MOST) }
+        // SAFETY: the caller's pointer is valid for n elements.
         unsafe {
             L::store(wide.as_mut_ptr(), v);
-            for (i, w) in wide[..n].iter().enumerate() {
-                *p.add(i) = Self::narrow(*w);
-            }
+            narrowed(&wide, p, n);
         }
+    }
+}
+
+/// The lanes of the widest vector.
+const MOST: usize = 16;
+
+/// The first elements, widened. A function of its own: inlined into every tile of every kernel, such ends of lines were
+/// most of what was compiled.
+#[inline(never)]
+unsafe fn widened<T: Element>(p: *const T, n: usize) -> [f32; MOST] {
+    let mut wide = [0f32; MOST];
+    for (i, w) in wide.iter_mut().enumerate().take(n) {
+        // SAFETY: the caller's pointer is valid for n elements.
+        *w = unsafe { *p.add(i) }.widen();
+    }
+    wide
+}
+
+/// The first numbers, rounded. A function of its own likewise.
+#[inline(never)]
+unsafe fn narrowed<T: Element>(wide: &[f32; MOST], p: *mut T, n: usize) {
+    for (i, w) in wide.iter().enumerate().take(n) {
+        // SAFETY: the caller's pointer is valid for n elements.
+        unsafe { *p.add(i) = T::narrow(*w) }
     }
 }
 

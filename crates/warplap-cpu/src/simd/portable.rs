@@ -16,6 +16,22 @@ fn zip(a: [f32; N], b: [f32; N], f: impl Fn(f32, f32) -> f32) -> [f32; N] {
     std::array::from_fn(|i| f(a[i], b[i]))
 }
 
+/// Four f16. On x86-64 a conversion asks what the machine has and may be done bit by bit: compiled once, not in every
+/// kernel, of which no machine with AVX2 runs this form.
+#[cfg_attr(target_arch = "x86_64", inline(never))]
+#[cfg_attr(not(target_arch = "x86_64"), inline(always))]
+unsafe fn widened(p: *const f16) -> [f32; N] {
+    // SAFETY: the caller's pointer is valid for so many.
+    std::array::from_fn(|i| unsafe { (*p.add(i)).to_f32() })
+}
+
+/// The nearest f16, likewise.
+#[cfg_attr(target_arch = "x86_64", inline(never))]
+#[cfg_attr(not(target_arch = "x86_64"), inline(always))]
+fn narrowed(x: f32) -> f16 {
+    f16::from_f32(x)
+}
+
 // SAFETY of every body: the trait's contract hands valid pointers; no feature is needed.
 impl Lanes for Portable {
     const N: usize = N;
@@ -51,7 +67,7 @@ impl Lanes for Portable {
     #[inline(always)]
     unsafe fn load_f16(p: *const f16) -> [f32; N] {
         // SAFETY: see above.
-        std::array::from_fn(|i| unsafe { (*p.add(i)).to_f32() })
+        unsafe { widened(p) }
     }
     #[inline(always)]
     unsafe fn load_bf16(p: *const bf16) -> [f32; N] {
@@ -62,7 +78,7 @@ impl Lanes for Portable {
     unsafe fn store_f16(p: *mut f16, v: [f32; N]) {
         for (i, x) in v.iter().enumerate() {
             // SAFETY: see above.
-            unsafe { *p.add(i) = f16::from_f32(*x) }
+            unsafe { *p.add(i) = narrowed(*x) }
         }
     }
     #[inline(always)]

@@ -8,13 +8,14 @@
 //!
 //! A `mod x;` line is no use, nor is a `pub use` of a name that the file itself does not write: these are doors for
 //! others, so that who takes the problem from `gemm/mod.rs` does not become all variants declared there. Tests
-//! (`#[cfg(test)]`) are not followed. Core is not followed, nor are the rooms of a device that time, keep and guard
-//! kernels ([`ROOMS`]). What is reached through a trait object names its file itself: a wrapper's identity contains
+//! (`#[cfg(test)]`) are not followed, and what an operation says to programs (`known! { … }`) does not count. Core is
+//! not followed, nor are the rooms of a device that time, keep and guard kernels ([`ROOMS`]). What is reached through a trait object names its file itself: a wrapper's identity contains
 //! that of what it wraps.
 
 mod says;
 mod tokens;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -288,10 +289,18 @@ impl Tree {
             let text = fs::read_to_string(self.place(file)).map_err(|e| format!("{file}: {e}"))?;
             let says = if file.ends_with(".rs") { Says::of(&text) } else { Ok(Says::default()) };
             let says = says.map_err(|why| format!("{file}: {why}"))?;
-            self.read.insert(file.to_string(), One { hash: blake3::hash(text.as_bytes()), text, says, uses: None });
+            let hash = blake3::hash(compiled(&text).as_bytes());
+            self.read.insert(file.to_string(), One { hash, text, says, uses: None });
         }
         self.read.get_mut(file).ok_or_else(|| format!("{file}: not read"))
     }
+}
+
+/// A text without what it says to programs alone (`known! { … }`): the problems that are tuned when nobody asks for
+/// others are in no kernel.
+fn compiled(text: &str) -> Cow<'_, str> {
+    let known = text.find("\nknown! {\n").and_then(|from| Some((from, from + text[from..].find("\n}\n")? + 2)));
+    known.map_or(Cow::Borrowed(text), |(from, to)| Cow::Owned([&text[..from], &text[to..]].concat()))
 }
 
 fn parent(file: &str) -> &str {

@@ -1,37 +1,20 @@
 //! How the operands of an attention request lie in memory, and how many elements they have.
 
-use std::fmt;
-use std::str::FromStr;
-
+use warplap_core::declare::words;
 use warplap_core::dtype::DType;
 
 use super::sight::Over;
 use super::{AttentionProblem, Mask};
 
-/// The order of the four dimensions in memory, outermost first. Rows of one head are contiguous in both.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Order {
-    /// Batch, head, position, element.
-    #[default]
-    Bhsd,
-    /// Batch, position, head, element.
-    Bshd,
-}
-
-impl fmt::Display for Order {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Order::Bhsd { "bhsd" } else { "bshd" })
-    }
-}
-
-impl FromStr for Order {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        match text {
-            "bhsd" => Ok(Order::Bhsd),
-            "bshd" => Ok(Order::Bshd),
-            _ => Err(()),
-        }
+words! {
+    /// The order of the four dimensions in memory, outermost first. Rows of one head are contiguous in both.
+    #[derive(Default)]
+    pub enum Order {
+        /// Batch, head, position, element.
+        #[default]
+        Bhsd = "bhsd",
+        /// Batch, position, head, element.
+        Bshd = "bshd",
     }
 }
 

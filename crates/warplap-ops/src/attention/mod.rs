@@ -4,14 +4,14 @@
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod edges;
 mod keys;
-mod known;
 mod mask;
 mod memory;
+mod op;
 pub(crate) mod packed;
 mod problem;
 mod sight;
-mod text;
 mod tiles;
 
 pub use keys::Paged;

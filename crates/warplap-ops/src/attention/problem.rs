@@ -5,9 +5,9 @@ use warplap_core::dtype::DType;
 use super::keys::{Paged, lengths, usual_pages};
 use super::mask::Mask;
 use super::memory::Order;
+use super::op::usual_scale;
 use super::packed::{Packed, sequences};
 use super::sight::{Corner, Over, Sight};
-use super::text::usual_scale;
 
 /// The facts of O = softmax(scale · Q·Kᵀ + mask) · V, head by head.
 ///

@@ -1,67 +1,36 @@
 //! What a query sees and what becomes of its scores: a problem comes in; ranges of keys and bent scores go out.
 
-use std::fmt;
+use warplap_core::declare::words;
+
 use std::ops::Range;
-use std::str::FromStr;
 
 use super::AttentionProblem;
 
-/// Where the diagonal of causal problems, windows and distances begins, where there are more keys than queries or fewer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Corner {
-    /// The first query is beside the first key.
-    #[default]
-    Top,
-    /// The last query is beside the last key: keys before the queries are their past.
-    Bottom,
-}
-
-impl fmt::Display for Corner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Corner::Top { "top" } else { "bottom" })
+words! {
+    /// Where the diagonal of causal problems, windows and distances begins, where there are more keys than queries or fewer.
+    #[derive(Default)]
+    pub enum Corner {
+        /// The first query is beside the first key.
+        #[default]
+        Top = "top",
+        /// The last query is beside the last key: keys before the queries are their past.
+        Bottom = "bottom",
     }
 }
 
-impl FromStr for Corner {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        match text {
-            "top" => Ok(Corner::Top),
-            "bottom" => Ok(Corner::Bottom),
-            _ => Err(()),
-        }
-    }
-}
-
-/// Who has a mask of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Over {
-    /// One mask for all.
-    #[default]
-    All,
-    /// One a head, the same for every batch.
-    Heads,
-    /// One a batch, the same for every head.
-    Batches,
-    /// One a head of every batch.
-    Each,
-}
-
-impl fmt::Display for Over {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Over::All => "all",
-            Over::Heads => "heads",
-            Over::Batches => "batches",
-            Over::Each => "each",
-        })
-    }
-}
-
-impl FromStr for Over {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        [Over::All, Over::Heads, Over::Batches, Over::Each].into_iter().find(|o| o.to_string() == text).ok_or(())
+words! {
+    /// Who has a mask of its own.
+    #[derive(Default)]
+    pub enum Over {
+        /// One mask for all.
+        #[default]
+        All = "all",
+        /// One a head, the same for every batch.
+        Heads = "heads",
+        /// One a batch, the same for every head.
+        Batches = "batches",
+        /// One a head of every batch.
+        Each = "each",
     }
 }
 

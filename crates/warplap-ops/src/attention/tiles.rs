@@ -3,7 +3,7 @@
 
 use warplap_core::array::Array;
 use warplap_core::dtype::DType;
-use warplap_core::problem::{FieldReader, ProblemError};
+use warplap_core::problem::ProblemError;
 
 use super::{AttentionProblem, Mask};
 
@@ -26,8 +26,7 @@ const SHARES: [u64; 9] = [1, 2, 5, 10, 20, 35, 50, 75, 100];
 
 impl Tiles {
     /// Fields of a request, where its mask is of tiles.
-    pub(super) fn read(fields: &mut FieldReader, mask: Mask) -> Result<Mask, ProblemError> {
-        let (side, live) = (fields.size_or("tile", 0)?, fields.size_or("live", 0)?);
+    pub(super) fn said(mask: Mask, side: u64, live: u64) -> Result<Mask, ProblemError> {
         let Mask::Tiles(_) = mask else {
             let beside = "the mask that it speaks of: mask=tiles";
             return match (side, live) {

@@ -10,12 +10,12 @@
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
-mod known;
+mod edges;
 pub(crate) mod line;
-mod problem;
+mod op;
 pub(crate) mod reach;
 
-pub use problem::AttentionGradProblem;
+pub use op::AttentionGradProblem;
 
 use warplap_core::array::Array;
 use warplap_core::dtype::DType;

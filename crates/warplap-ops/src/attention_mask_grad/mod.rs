@@ -9,10 +9,10 @@
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
-mod known;
-mod problem;
+mod edges;
+mod op;
 
-pub use problem::AttentionMaskGradProblem;
+pub use op::AttentionMaskGradProblem;
 
 use warplap_core::array::Array;
 use warplap_core::op::{Answer, Op};

@@ -4,10 +4,8 @@ use warplap_core::dtype::DType;
 use warplap_core::problem::{MAX_SIZE, ProblemError};
 
 use super::BsrProblem;
+use crate::extent::MAX_ELEMENTS;
 use crate::gemm::Layout;
-
-/// The largest total of one matrix in memory: 2^31 elements.
-const MAX_ELEMENTS: u64 = 1 << 31;
 
 const BS: &str = "a multiple of 8 from 8 to 128";
 

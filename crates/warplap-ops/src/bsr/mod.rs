@@ -4,12 +4,12 @@
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod edges;
 mod factor;
-mod known;
 mod legal;
+mod op;
 mod pattern;
 mod problem;
-mod text;
 mod turn;
 mod validate;
 
@@ -19,8 +19,10 @@ pub use problem::BsrProblem;
 pub use turn::{TurnedIndex, turned_index};
 pub use validate::{BsrError, check_indices, validate, validate_places};
 
+use warplap_core::arg::Arg;
 use warplap_core::array::Array;
 use warplap_core::dtype::DType;
+use warplap_core::error::Error;
 use warplap_core::op::{Answer, Op};
 use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
@@ -72,6 +74,17 @@ pub(crate) fn dense(slot: Slot, layout: Layout) -> Slot {
 /// The slot that the addend lies in.
 pub(crate) fn addend(p: &BsrProblem) -> usize {
     if p.in_place { slot::C } else { slot::ADD }
+}
+
+#[cfg(feature = "cpu")]
+fn check_on_cpu(p: &BsrProblem, args: &[Arg<'_, warplap_cpu::Cpu>], _: &warplap_cpu::Cpu) -> Result<(), Error> {
+    check_indices(p, args)
+}
+
+#[cfg(feature = "cuda")]
+fn check_on_cuda(p: &BsrProblem, args: &[Arg<'_, warplap_cuda::Cuda>], cuda: &warplap_cuda::Cuda) -> Result<(), Error> {
+    use warplap_core::device::Device;
+    cuda::IndexCheck::of(cuda)?.check(p, args, cuda.queue())
 }
 
 /// How far a kernel may be off, from the largest product of the norms of a row of A and the column of B that it meets.

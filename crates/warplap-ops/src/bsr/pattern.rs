@@ -1,46 +1,31 @@
 //! Where blocks lie. A problem's counts and a seed come in; row pointers and column indices with exactly those counts
 //! go out.
 
-use std::collections::BTreeSet;
-use std::fmt;
-use std::str::FromStr;
+use warplap_core::declare::words;
 
-/// How the blocks of a drawn matrix lie.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Pattern {
-    /// Each row's columns are drawn evenly.
-    #[default]
-    Uniform,
-    /// A band along the diagonal.
-    Banded,
-    /// Groups of rows that share their columns.
-    Blockdiag,
-    /// A few columns are in nearly every row, most in few.
-    Powerlaw,
-    /// On and below the diagonal only, as in causal attention.
-    Causal,
-    /// The columns up to the diagonal, as many as a row has blocks: causal attention over a sliding window.
-    Window,
+use std::collections::BTreeSet;
+
+words! {
+    /// How the blocks of a drawn matrix lie.
+    #[derive(Default)]
+    pub enum Pattern {
+        /// Each row's columns are drawn evenly.
+        #[default]
+        Uniform = "uniform",
+        /// A band along the diagonal.
+        Banded = "banded",
+        /// Groups of rows that share their columns.
+        Blockdiag = "blockdiag",
+        /// A few columns are in nearly every row, most in few.
+        Powerlaw = "powerlaw",
+        /// On and below the diagonal only, as in causal attention.
+        Causal = "causal",
+        /// The columns up to the diagonal, as many as a row has blocks: causal attention over a sliding window.
+        Window = "window",
+    }
 }
 
 impl Pattern {
-    /// All of them.
-    pub const ALL: [Pattern; 6] =
-        [Pattern::Uniform, Pattern::Banded, Pattern::Blockdiag, Pattern::Powerlaw, Pattern::Causal, Pattern::Window];
-    /// For error messages.
-    pub(super) const EXPECTED: &'static str = "one of uniform, banded, blockdiag, powerlaw, causal, window";
-
-    const fn name(self) -> &'static str {
-        match self {
-            Pattern::Uniform => "uniform",
-            Pattern::Banded => "banded",
-            Pattern::Blockdiag => "blockdiag",
-            Pattern::Powerlaw => "powerlaw",
-            Pattern::Causal => "causal",
-            Pattern::Window => "window",
-        }
-    }
-
     /// Whether rows end at the diagonal.
     fn is_causal(self) -> bool {
         matches!(self, Pattern::Causal | Pattern::Window)
@@ -61,19 +46,6 @@ impl Pattern {
         let room = self.room(rows, columns, columns);
         let even = ((nnz as u128 * columns as u128).div_ceil(room.max(1) as u128)) as usize;
         even.min(nnz).min(columns)
-    }
-}
-
-impl fmt::Display for Pattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Pattern {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        Pattern::ALL.into_iter().find(|p| p.name() == text).ok_or(())
     }
 }
 

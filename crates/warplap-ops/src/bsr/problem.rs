@@ -5,8 +5,8 @@ use warplap_core::problem::ProblemError;
 
 use super::factor::Factor;
 use super::legal::{along_k, shape};
+use super::op::usual_order;
 use super::pattern::Pattern;
-use super::text::usual_order;
 use super::validate::{BsrError, check_rows};
 use crate::gemm::Layout;
 

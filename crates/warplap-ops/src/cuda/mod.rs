@@ -10,6 +10,5 @@ pub(crate) mod launch;
 pub(crate) mod own;
 pub(crate) mod plan;
 pub(crate) mod right;
-#[cfg(any(feature = "norm", feature = "softmax", feature = "cross_entropy"))]
 pub(crate) mod rows;
 pub(crate) mod scratch;

@@ -1,57 +1,31 @@
 //! Activations: what is done to every element of a product after the bias, as a word of the problem and in double
 //! precision.
 
-use std::fmt;
-use std::str::FromStr;
+use warplap_core::declare::words;
 
-/// What is done to every element of a product.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Activation {
-    /// Nothing.
-    #[default]
-    None,
-    /// max(x, 0).
-    Relu,
-    /// GELU by the error function, which is what torch's `gelu` is unless told otherwise.
-    Gelu,
-    /// GELU in its tanh form.
-    GeluTanh,
-    /// x · sigmoid(x).
-    Silu,
-    /// The hyperbolic tangent.
-    Tanh,
-    /// 1 / (1 + e^-x).
-    Sigmoid,
+words! {
+    /// What is done to every element of a product.
+    #[derive(Default)]
+    pub enum Activation {
+        /// Nothing.
+        #[default]
+        None = "none",
+        /// max(x, 0).
+        Relu = "relu",
+        /// GELU by the error function, which is what torch's `gelu` is unless told otherwise.
+        Gelu = "gelu",
+        /// GELU in its tanh form.
+        GeluTanh = "gelu_tanh",
+        /// x · sigmoid(x).
+        Silu = "silu",
+        /// The hyperbolic tangent.
+        Tanh = "tanh",
+        /// 1 / (1 + e^-x).
+        Sigmoid = "sigmoid",
+    }
 }
 
 impl Activation {
-    /// All there are.
-    pub const ALL: [Activation; 7] = [
-        Activation::None,
-        Activation::Relu,
-        Activation::Gelu,
-        Activation::GeluTanh,
-        Activation::Silu,
-        Activation::Tanh,
-        Activation::Sigmoid,
-    ];
-
-    /// The words there are, for messages.
-    pub(crate) const WORDS: &'static str = "one of none, relu, gelu, gelu_tanh, silu, tanh, sigmoid";
-
-    /// Its word in problem texts.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Activation::None => "none",
-            Activation::Relu => "relu",
-            Activation::Gelu => "gelu",
-            Activation::GeluTanh => "gelu_tanh",
-            Activation::Silu => "silu",
-            Activation::Tanh => "tanh",
-            Activation::Sigmoid => "sigmoid",
-        }
-    }
-
     /// Whether it takes an exponential: it is rounded, and its argument may be too far for one.
     pub(crate) const fn is_smooth(self) -> bool {
         !matches!(self, Activation::None | Activation::Relu)
@@ -95,22 +69,10 @@ impl Activation {
     }
 }
 
-impl fmt::Display for Activation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Activation {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        Activation::ALL.into_iter().find(|a| a.name() == text).ok_or(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use warplap_core::declare::Words;
 
     #[test]
     fn the_values_are_those_of_torch() {
@@ -155,7 +117,7 @@ mod tests {
     fn words_are_read_back_and_others_are_not() {
         for activation in Activation::ALL {
             assert_eq!(activation.name().parse(), Ok(activation));
-            assert!(Activation::WORDS.contains(activation.name()));
+            assert!(Activation::SENTENCE.contains(activation.name()));
         }
         assert_eq!("swish".parse::<Activation>(), Err(()));
     }

@@ -1,36 +1,22 @@
 //! What a product is joined with once it is activated: another matrix that lies as C does, as a word of the problem.
 
-use std::fmt;
-use std::str::FromStr;
+use warplap_core::declare::words;
 
-/// How an element of another matrix is taken in: a residual is added, what a gate lets through is multiplied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Join {
-    /// There is no other matrix.
-    #[default]
-    None,
-    /// Its element is added.
-    Add,
-    /// Its element is multiplied with.
-    Mul,
+words! {
+    /// How an element of another matrix is taken in: a residual is added, what a gate lets through is multiplied.
+    #[derive(Default)]
+    pub enum Join {
+        /// There is no other matrix.
+        #[default]
+        None = "none",
+        /// Its element is added.
+        Add = "add",
+        /// Its element is multiplied with.
+        Mul = "mul",
+    }
 }
 
 impl Join {
-    /// All there are.
-    pub const ALL: [Join; 3] = [Join::None, Join::Add, Join::Mul];
-
-    /// The words there are, for messages.
-    pub(crate) const WORDS: &'static str = "one of none, add, mul";
-
-    /// Its word in problem texts.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Join::None => "none",
-            Join::Add => "add",
-            Join::Mul => "mul",
-        }
-    }
-
     /// How `epilogue.cuh` counts it.
     pub(crate) const fn code(self) -> i64 {
         match self {
@@ -47,18 +33,5 @@ impl Join {
             Join::Add => x + other,
             Join::Mul => x * other,
         }
-    }
-}
-
-impl fmt::Display for Join {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Join {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        Join::ALL.into_iter().find(|join| join.name() == text).ok_or(())
     }
 }

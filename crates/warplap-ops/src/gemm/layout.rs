@@ -1,32 +1,18 @@
 //! How a matrix lies, and what kind of product two of them make.
 
+use warplap_core::declare::words;
+
 use std::fmt;
-use std::str::FromStr;
 
-/// The order of a matrix in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Layout {
-    /// Rows are contiguous.
-    #[default]
-    Row,
-    /// Columns are contiguous.
-    Col,
-}
-
-impl fmt::Display for Layout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Layout::Row { "row" } else { "col" })
-    }
-}
-
-impl FromStr for Layout {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        match text {
-            "row" => Ok(Layout::Row),
-            "col" => Ok(Layout::Col),
-            _ => Err(()),
-        }
+words! {
+    /// The order of a matrix in memory.
+    #[derive(Default)]
+    pub enum Layout {
+        /// Rows are contiguous.
+        #[default]
+        Row = "row",
+        /// Columns are contiguous.
+        Col = "col",
     }
 }
 

@@ -12,16 +12,16 @@ mod answer;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod edges;
 mod join;
-mod known;
 mod layout;
-mod problem;
+mod op;
 mod scale;
 
 pub use activation::Activation;
 pub use join::Join;
 pub use layout::{Kind, Layout};
-pub use problem::GemmProblem;
+pub use op::GemmProblem;
 pub use scale::{Rms, Scale};
 
 #[cfg(feature = "cuda")]

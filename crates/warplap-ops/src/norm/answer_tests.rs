@@ -1,6 +1,9 @@
 //! The right answer is that of plain loops, and its tolerances tell wrong from right.
 
+use warplap_core::op::Op;
+
 use super::*;
+use crate::norm::Norm;
 use warplap_core::scalar::{F8E4m3, Scalar};
 
 /// y of plain loops in double precision over x and the residual as `kept` has it, and x + residual.

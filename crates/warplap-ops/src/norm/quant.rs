@@ -1,27 +1,25 @@
 //! Norms as 8-bit numbers: a row's largest magnitude comes in; the factor that makes its numbers codes and the one that
 //! makes codes its numbers again go out, and codes. They are what `qgemm` takes with a factor for each row.
 
-use std::fmt;
-use std::str::FromStr;
-
+use warplap_core::declare::words;
 use warplap_core::dtype::DType;
 use warplap_core::tolerance::Tolerance;
 
-/// What y is written as.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Quant {
-    /// Numbers of the type of x.
-    #[default]
-    None,
-    /// Codes of f8e4m3, and a factor for each row.
-    F8E4m3,
-    /// Signed bytes from -127 to 127, and a factor for each row.
-    I8,
+words! {
+    /// What y is written as.
+    #[derive(Default)]
+    pub enum Quant {
+        /// Numbers of the type of x.
+        #[default]
+        None = "none",
+        /// Codes of f8e4m3, and a factor for each row.
+        F8E4m3 = "f8e4m3",
+        /// Signed bytes from -127 to 127, and a factor for each row.
+        I8 = "i8",
+    }
 }
 
 impl Quant {
-    const NAMES: [(Quant, &'static str); 3] = [(Quant::None, "none"), (Quant::F8E4m3, "f8e4m3"), (Quant::I8, "i8")];
-
     /// The type of codes, where y is written as such.
     pub fn dtype(self) -> Option<DType> {
         match self {
@@ -43,19 +41,6 @@ impl Quant {
             Quant::F8E4m3 => (DType::F8E4m3.roundoff(), 2f64.powi(-10)),
             Quant::I8 => (0.0, 0.5),
         }
-    }
-}
-
-impl fmt::Display for Quant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Quant::NAMES.iter().find(|(quant, _)| quant == self).map_or("", |(_, name)| name))
-    }
-}
-
-impl FromStr for Quant {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        Quant::NAMES.iter().find(|(_, name)| *name == text).map(|(quant, _)| *quant).ok_or(())
     }
 }
 

@@ -13,15 +13,15 @@ use crate::philox::Dropout;
 
 /// How far rows reach, which is what errors grow with: the largest of each.
 #[derive(Clone, Copy, Debug, Default)]
-struct Reach {
+pub(super) struct Reach {
     /// One over what a row was divided by.
-    inverse: f64,
+    pub(super) inverse: f64,
     /// An element of s, in the unit of the norm.
-    before: f64,
+    pub(super) before: f64,
     /// An element of the norm.
-    normed: f64,
+    pub(super) normed: f64,
     /// An element of the gradient times its weight.
-    grad: f64,
+    pub(super) grad: f64,
 }
 
 impl Reach {
@@ -108,7 +108,7 @@ const GROWTH: f64 = 6.0;
 
 /// How far the gradients of s and x, of the weight and of the bias may be off; `column` is the largest sum of a column's
 /// gradients without their signs.
-fn tolerances(p: &NormGradProblem, reach: Reach, column: f64) -> [Tolerance; 4] {
+pub(super) fn tolerances(p: &NormGradProblem, reach: Reach, column: f64) -> [Tolerance; 4] {
     let (own, wide) = (p.norm.dtype.roundoff(), DType::F32.roundoff());
     let steps = |terms: u64| GROWTH * wide * ((terms as f64).sqrt() / 8.0).clamp(1.0, 32.0);
     let (along, down) = (steps(p.norm.n), steps(p.norm.rows));

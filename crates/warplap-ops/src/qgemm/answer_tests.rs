@@ -1,6 +1,10 @@
 //! The right answer is that of plain loops, and planted faults are outside of what is allowed.
 
+use warplap_core::op::Op;
+use warplap_core::slot::Slot;
+
 use super::*;
+use crate::qgemm::Qgemm;
 
 /// The product of plain loops, of some of the terms.
 fn plain(p: &QgemmProblem, inputs: &[Array], counts: impl Fn(usize) -> bool) -> Vec<f64> {

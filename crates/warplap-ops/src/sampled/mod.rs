@@ -5,10 +5,10 @@
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
-mod known;
-mod problem;
+mod edges;
+mod op;
 
-pub use problem::SampledProblem;
+pub use op::SampledProblem;
 
 use warplap_core::arg::Arg;
 use warplap_core::array::Array;
@@ -68,6 +68,20 @@ pub fn check_indices(p: &SampledProblem, args: &[Arg<'_, Cpu>]) -> Result<(), Er
         _ => &[],
     };
     Ok(validate(indices(slot::ROW_PTR), indices(slot::COL_IDX), p.pattern.values_len(), &p.pattern)?)
+}
+
+#[cfg(feature = "cpu")]
+fn check_on_cpu(p: &SampledProblem, args: &[Arg<'_, Cpu>], _: &Cpu) -> Result<(), Error> {
+    check_indices(p, args)
+}
+
+#[cfg(feature = "cuda")]
+fn check_on_cuda(
+    p: &SampledProblem,
+    args: &[Arg<'_, warplap_cuda::Cuda>],
+    _: &warplap_cuda::Cuda,
+) -> Result<(), Error> {
+    check(p, args)
 }
 
 /// How far a kernel may be off, from the largest product of the norms of a row of G and a row of B that it meets.

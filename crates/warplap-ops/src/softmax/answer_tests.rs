@@ -1,6 +1,9 @@
 //! The right answer is that of plain loops, and its tolerances tell wrong from right.
 
+use warplap_core::op::Op;
+
 use super::*;
+use crate::softmax::Softmax;
 
 fn plain(p: &SoftmaxProblem, inputs: &[Array], scale: f64, masked: bool) -> Vec<f64> {
     let n = p.n as usize;

@@ -1,9 +1,12 @@
 //! Every variant of every operation against the right answer: edge problems × sampled configs. A new variant is
-//! covered by being listed, a new operation by its list of edge problems: the rest is said by its signature.
+//! covered by being listed, a new operation by its `edges.rs`: the rest is said by its
+//! signature.
+
+use std::thread::JoinHandle;
 
 use warplap_core::arg::{Arg, ScalarArg};
 use warplap_core::array::Array;
-use warplap_core::catalog::Catalog;
+use warplap_core::catalog::{Catalog, Raced};
 use warplap_core::device::Device;
 use warplap_core::dtype::DType;
 use warplap_core::erased::TypedProblem;
@@ -12,24 +15,12 @@ use warplap_core::slot::{Role, Signature};
 use warplap_core::variant::{Fit, Kernel};
 use warplap_core::verify::Case;
 use warplap_cpu::Cpu;
+use warplap_ops::gemm::GemmProblem;
+use warplap_ops::registry::{self, Known, Visitor};
 
-mod attention;
-mod attention_grad;
-mod attention_mask_grad;
-mod bsr;
-mod cross_entropy;
-mod gated;
-mod gemm;
 #[path = "../../../warplap-cpu/tests/installed/mod.rs"]
 mod installed;
-mod norm;
-mod norm_grad;
 mod packed;
-mod qgemm;
-mod rope;
-mod sampled;
-mod softmax;
-mod softmax_grad;
 
 /// Configs tried per variant and problem; all of them where there are no more.
 const SAMPLED: usize = 6;
@@ -122,34 +113,42 @@ fn with_bent<R>(
     body(&mut args)
 }
 
-/// One test an operation that needs nothing from outside.
-macro_rules! conforming {
-    ($($op:ident: $test:ident),* $(,)?) => {
-        $(#[test]
-        fn $test() {
-            conform(&warplap_ops::$op::cpu::catalog(), &$op::problems());
-        })*
-    };
+/// Every operation in turn, each on a thread of its own; `WARPLAP_OPERATION` names a single one.
+struct Conforming {
+    only: Option<String>,
+    running: Vec<(&'static str, JoinHandle<()>)>,
+}
+
+impl Visitor for Conforming {
+    fn visit<O: Known>(&mut self) {
+        if self.only.as_deref().is_none_or(|only| only == O::NAME) {
+            let run = || conform(&<O as Raced<Cpu>>::catalog(), &O::edges());
+            self.running.push((O::NAME, std::thread::spawn(run)));
+        }
+    }
 }
 
 #[test]
-fn every_gemm_variant_is_right_on_edge_problems() {
-    gemm::with_a_library();
-    conform(&warplap_ops::gemm::cpu::catalog(), &gemm::problems());
+fn every_variant_of_every_operation_is_right_on_edge_problems() {
+    with_a_library();
+    let mut all = Conforming { only: std::env::var("WARPLAP_OPERATION").ok(), running: Vec::new() };
+    registry::each(&mut all);
+    assert!(!all.running.is_empty(), "WARPLAP_OPERATION names none");
+    let failed: Vec<&str> =
+        all.running.into_iter().filter_map(|(name, thread)| thread.join().is_err().then_some(name)).collect();
+    assert!(failed.is_empty(), "wrong: {failed:?}");
 }
 
-conforming! {
-    attention: every_attention_variant_is_right_on_edge_problems,
-    attention_grad: every_attention_grad_variant_is_right_on_edge_problems,
-    attention_mask_grad: every_attention_mask_grad_variant_is_right_on_edge_problems,
-    bsr: every_bsr_variant_is_right_on_edge_problems,
-    sampled: every_sampled_variant_is_right_on_edge_problems,
-    norm: every_norm_variant_is_right_on_edge_problems,
-    norm_grad: every_norm_grad_variant_is_right_on_edge_problems,
-    qgemm: every_qgemm_variant_is_right_on_edge_problems,
-    cross_entropy: every_cross_entropy_variant_is_right_on_edge_problems,
-    softmax: every_softmax_variant_is_right_on_edge_problems,
-    rope: every_rope_variant_is_right_on_edge_problems,
-    gated: every_gated_variant_is_right_on_edge_problems,
-    softmax_grad: every_softmax_grad_variant_is_right_on_edge_problems,
+/// Sees to it that a BLAS library races: the one that `WARPLAP_BLAS` names, or NumPy's.
+fn with_a_library() {
+    if std::env::var_os("WARPLAP_BLAS").is_none() && cfg!(target_os = "linux") {
+        let [numpy, _] = installed::libraries().expect("nobody said off");
+        // SAFETY: what reads the environment here goes through std, or comes later on this thread.
+        unsafe { std::env::set_var("WARPLAP_BLAS", numpy) };
+    }
+    let (catalog, cpu) = (warplap_ops::gemm::cpu::catalog(), Cpu::new());
+    let blas = catalog.find("blas").expect("it is listed");
+    let wanted = cfg!(target_os = "linux") && std::env::var_os("WARPLAP_BLAS").is_some_and(|v| v != "off");
+    let fit = blas.fit(&GemmProblem::new(64, 64, 64, DType::F32), &cpu);
+    assert!(fit == Fit::HIGH || !wanted, "{fit:?}");
 }

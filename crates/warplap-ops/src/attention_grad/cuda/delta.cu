@@ -1,3 +1,5 @@
+// Helper of every gradient, before it.
+//
 // What the backward pass of attention needs of every query before it begins: delta = sum(dO * O), and the log-sum-exp
 // in powers of two. Also puts the float32 sums of dQ to zero where a kernel adds to them.
 //

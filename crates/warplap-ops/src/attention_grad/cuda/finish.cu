@@ -1,3 +1,5 @@
+// Helper of grad_wgmma, behind it.
+//
 // The float32 sums of dQ that grad_wgmma.cu adds up, times the scale, as f16 or bf16 rows.
 //
 // Idea: sums lie as the adding threads hold them: of BM queries, parts of 64 elements by N queries; in a part a thread

@@ -1,3 +1,5 @@
+// Helper of every variant, before it.
+//
 // One over the number of rows that count, for gradients of a mean: they need it before the first row is done.
 //
 // Facts of the problem (-D): LABELS (4 or 8 bytes).

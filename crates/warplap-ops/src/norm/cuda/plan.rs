@@ -1,6 +1,6 @@
 //! What the plans of normalisation share: the facts kernels are compiled with, the arguments.
 
-use warplap_cuda::{CODES, ELEMENT, PHILOX, ROWS, dtype_code};
+use warplap_cuda::{BLOCK, CODES, ELEMENT, PHILOX, ROWS, dtype_code};
 
 use crate::cuda::plan::{Argument, int};
 use crate::norm::{Kind, NormProblem, Quant, SLOTS};
@@ -27,7 +27,7 @@ pub(super) fn facts(p: &NormProblem) -> Vec<(&'static str, i64)> {
 }
 
 /// What kernels include.
-pub(super) const HEADERS: [(&str, &str); 4] = [ROWS, PHILOX, CODES, ELEMENT];
+pub(super) const HEADERS: [(&str, &str); 5] = [BLOCK, ROWS, PHILOX, CODES, ELEMENT];
 
 /// The parameters that every entry has: all slots in order, then rows, elements of a row, what is added under the root,
 /// below which word an element is dropped, and what others grow by.

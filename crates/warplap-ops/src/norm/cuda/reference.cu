@@ -3,40 +3,14 @@
 // Idea: the plainest kernel there is: what is summed is read and drawn again for every step. Wins: never by design; it
 // fits every length of row and type and is the fallback. Facts of the problem (-D): DTYPE, LAYER (1: the mean is taken
 // away), RESIDUAL, WEIGHT, BIAS, BEFORE, DROPOUT, SUM (1: the problem has it), QUANT (codes.cuh).
+#include "block.cuh"
 #include "codes.cuh"
 #include "philox.cuh"
-#define THREADS 256
 #if QUANT
 typedef u8 out_t;
 #else
 typedef elem out_t;
 #endif
-
-// The sum over all threads of a block, in one order.
-DI float sum_of_block(float v) {
-  __shared__ float room[THREADS];
-  __syncthreads();
-  room[threadIdx.x] = v;
-  for (int half = THREADS / 2; half; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) room[threadIdx.x] += room[threadIdx.x + half];
-  }
-  __syncthreads();
-  return room[0];
-}
-
-// The largest of all threads of a block.
-DI float largest_of_block(float v) {
-  __shared__ float room[THREADS];
-  __syncthreads();
-  room[threadIdx.x] = v;
-  for (int half = THREADS / 2; half; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) room[threadIdx.x] = larger(room[threadIdx.x], room[threadIdx.x + half]);
-  }
-  __syncthreads();
-  return room[0];
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 reference(const elem* __restrict__ x, const elem* __restrict__ residual, const elem* __restrict__ weight,
@@ -66,7 +40,7 @@ reference(const elem* __restrict__ x, const elem* __restrict__ residual, const e
 #if QUANT
   float most = LEAST;
   for (int i = threadIdx.x; i < n; i += THREADS) most = larger(most, fabsf(y_at(i)));
-  most = largest_of_block(most);
+  most = of_block(most, [](float a, float b) { return larger(a, b); });
   if (threadIdx.x == 0) scale[blockIdx.x] = most / TOP;
   for (int i = threadIdx.x; i < n; i += THREADS) y[first + i] = code(y_at(i) * (TOP / most));
 #else

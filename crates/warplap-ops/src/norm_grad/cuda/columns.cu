@@ -1,3 +1,5 @@
+// Helper of every variant, behind it.
+//
 // Sums over the parts of columns that other blocks left: the gradients of weight and bias.
 //
 // Idea: 32 columns a block, a warp takes every 16th part, in one order; loads of several parts are under way at once, for

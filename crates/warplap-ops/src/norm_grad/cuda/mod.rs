@@ -2,6 +2,7 @@
 
 mod plan;
 mod reference;
+mod right;
 mod rows;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::cuda::own::Own;
 /// Who may race.
 pub fn catalog() -> Catalog<NormGrad, Cuda> {
     Catalog::new(Arc::new(Own::<_, _, SLOTS>::new(reference::Reference)))
+        .with_oracle(Arc::new(right::Right))
         .with(Arc::new(Own::<_, _, SLOTS>::new(rows::Rows)))
 }
 
@@ -37,6 +39,9 @@ mod tests {
                 let p = NormGrad::parse(text).unwrap();
                 compiling::check_ends(&super::reference::Reference, &p, capability, text);
                 compiling::check_ends(&super::rows::Rows, &p, capability, text);
+                for entry in ["right", "right_columns"] {
+                    compiling::check_right(&super::right::source(&p, entry), capability, text);
+                }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What the plans of a norm's gradients share: the facts kernels are compiled with, the arguments, and the sum of parts
 //! of columns.
 
-use warplap_cuda::{ELEMENT, PHILOX, ROWS, Source, dtype_code};
+use warplap_cuda::{BLOCK, ELEMENT, PHILOX, ROWS, Source, dtype_code};
 
 use crate::cuda::plan::{Argument, Grid, Plan, int};
 use crate::norm::Kind;
@@ -9,7 +9,7 @@ use crate::norm_grad::{NormGradProblem, SLOTS, slot};
 use crate::philox::Dropout;
 
 /// What kernels include.
-pub(super) const HEADERS: [(&str, &str); 3] = [ROWS, PHILOX, ELEMENT];
+pub(super) const HEADERS: [(&str, &str); 4] = [BLOCK, ROWS, PHILOX, ELEMENT];
 
 /// Facts of the problem that every kernel is compiled with.
 pub(super) fn facts(p: &NormGradProblem) -> Vec<(&'static str, i64)> {

@@ -3,21 +3,8 @@
 // Idea: the plainest kernel there is: a row is read again for every step, and sums over rows lie in memory, a row of
 // them for each block. Wins: never by design; it fits every length of row and type and is the fallback. Facts of the
 // problem (-D): DTYPE, LAYER (1: the mean was taken away), WEIGHT, BIAS, TOTAL, DROPOUT (1: the problem has it).
+#include "block.cuh"
 #include "philox.cuh"
-#define THREADS 256
-
-// The sum over all threads of a block, in one order.
-DI float sum_of_block(float v) {
-  __shared__ float room[THREADS];
-  __syncthreads();
-  room[threadIdx.x] = v;
-  for (int half = THREADS / 2; half; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) room[threadIdx.x] += room[threadIdx.x + half];
-  }
-  __syncthreads();
-  return room[0];
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 reference(const elem* __restrict__ s, const elem* __restrict__ grad, const elem* __restrict__ weight,

@@ -2,20 +2,7 @@
 //
 // Idea: the plainest kernel there is: the row is read again for every step. Wins: never by design; it fits every length
 // of row and type and is the fallback. Facts of the problem (-D): DTYPE, MASK (1: the problem has one).
-#include "element.cuh"
-#define THREADS 256
-
-template <class Join> DI float of_block(float v, Join join) {
-  __shared__ float room[THREADS];
-  __syncthreads();
-  room[threadIdx.x] = v;
-  for (int half = THREADS / 2; half; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) room[threadIdx.x] = join(room[threadIdx.x], room[threadIdx.x + half]);
-  }
-  __syncthreads();
-  return room[0];
-}
+#include "block.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 reference(const elem* __restrict__ x, const elem* __restrict__ mask, elem* __restrict__ y, int rows, int n, int lines,
@@ -24,8 +11,8 @@ reference(const elem* __restrict__ x, const elem* __restrict__ mask, elem* __res
   auto score = [&](int i) { return widen(x[first + i]) * scale + (MASK ? widen(mask[line + i]) : 0.f); };
   float most = -__int_as_float(0x7f800000), sum = 0.f;
   for (int i = threadIdx.x; i < n; i += THREADS) most = fmaxf(most, score(i));
-  most = of_block(most, [](float a, float b) { return fmaxf(a, b); });
+  most = most_of_block(most);
   for (int i = threadIdx.x; i < n; i += THREADS) sum += expf(score(i) - most);
-  sum = of_block(sum, [](float a, float b) { return a + b; });
+  sum = sum_of_block(sum);
   for (int i = threadIdx.x; i < n; i += THREADS) y[first + i] = narrow(expf(score(i) - most) / sum);
 }

@@ -6,7 +6,7 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{Chip, ELEMENT, Source};
+use warplap_cuda::{BLOCK, Chip, ELEMENT, Source};
 
 use super::plan::{arguments, facts};
 use crate::cuda::plan::{Grid, Plan, Twin};
@@ -35,7 +35,7 @@ impl Twin<SoftmaxGradProblem> for Reference {
     fn plan(&self, p: &SoftmaxGradProblem, _: &Config, _: &Chip) -> Result<Plan, Rejection> {
         let text = include_str!("reference.cu");
         Ok(Plan {
-            source: Source { entry: self.id(), text, headers: &[ELEMENT], defines: facts(p) },
+            source: Source { entry: self.id(), text, headers: &[BLOCK, ELEMENT], defines: facts(p) },
             threads: 256,
             shared: 0,
             grid: Grid::Blocks(p.0.rows),

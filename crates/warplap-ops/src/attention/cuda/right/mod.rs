@@ -5,7 +5,7 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
-use warplap_cuda::{Cuda, ELEMENT, PACKED, PHILOX, Source, dtype_code};
+use warplap_cuda::{BLOCK, Cuda, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 
 use crate::attention::cuda::plan::{below, length_fact, mask_code, packed_fact, page_fact, square_fact};
 use crate::attention::{Attention, AttentionProblem, SLOTS, Spread, leaning, slot};
@@ -32,7 +32,7 @@ pub(super) fn source(p: &AttentionProblem, width: Width) -> Source {
         length_fact(p),
         packed_fact(p),
     ];
-    let headers = &[ELEMENT, PHILOX, PACKED];
+    let headers = &[BLOCK, ELEMENT, PHILOX, PACKED];
     Source { entry: "right", text: include_str!("right.cu"), headers, defines: width.facts(facts.to_vec()) }
 }
 

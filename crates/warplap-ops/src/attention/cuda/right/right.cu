@@ -12,7 +12,7 @@
 // kb and vb go from page to page; numbers outside of 0..pages hide their keys), LENGTHS (1: keys of each batch in
 // `lengths`, 2: and the diagonal ends at the last of them), PACKED (packed.cuh: sequences begin where `begins_q` and
 // `begins_k` say among `tq` and `tk` rows; sq and sk are the longest).
-#include "element.cuh"
+#include "block.cuh"
 #include "philox.cuh"
 #include "packed.cuh"
 #define ROWS 64
@@ -20,22 +20,7 @@
 #define ROOM (PAGE ? PAGE : 1)
 #define COLS 128
 #define DEEP 16
-#define THREADS 256
 #define LOWEST __longlong_as_double(0xfff0000000000000ull)
-
-// Numbers that are not negative are ordered as their bits are.
-DI void raise(u64* place, double x) { atomicMax(place, (u64)__double_as_longlong(x)); }
-
-// The sum over a warp, or over the lanes that differ in the bits below `width`.
-DI double sum_of(double x, int width) {
-  for (int step = width / 2; step; step /= 2) x += __shfl_xor_sync(~0u, x, step);
-  return x;
-}
-
-DI double most_of(double x, int width) {
-  for (int step = width / 2; step; step /= 2) x = fmax(x, __shfl_xor_sync(~0u, x, step));
-  return x;
-}
 
 // The sum of the squares of a row, by a warp.
 DI double squares_of(const elem* row, u64 n) {
@@ -81,7 +66,7 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
   if (part == 0) {
     for (u64 i = row0 + warp; i < row0 + ROWS && i < sq; i += THREADS / 32) {
       const double squares = squares_of(Q + i * qr, d);
-      if (t % 32 == 0) raise(queries + both, squares);
+      if (t % 32 == 0) raise_by_one(queries + both, squares);
     }
     // The blocks of a head share out its keys.
     for (u64 j = tile * (THREADS / 32) + warp; head % group == 0 && j < sk; j += tiles * (THREADS / 32)) {
@@ -91,7 +76,7 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
       double value = 0.;
       for (u64 i = t % 32; i < dv; i += 32) value = fmax(value, fabs((double)widen(V[of + i])));
       value = most_of(value, 32);
-      if (t % 32 == 0) raise(keys + both / group, squares), raise(others, value);
+      if (t % 32 == 0) raise_by_one(keys + both / group, squares), raise_by_one(others, value);
     }
   }
 
@@ -196,5 +181,5 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
       if (row < sq && c < dv) O[row * orow + c] = o[i][j] * share * grown;
     }
   }
-  if (x == 0) raise(others + 1, widest);
+  if (x == 0) raise_by_one(others + 1, widest);
 }

@@ -5,7 +5,7 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
-use warplap_cuda::{Buffer, Cuda, ELEMENT, PACKED, PHILOX, Source, dtype_code};
+use warplap_cuda::{BLOCK, Buffer, Cuda, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 
 use crate::attention::AttentionProblem;
 use crate::attention::cuda::plan::{below, mask_code, packed_fact, square_fact};
@@ -47,7 +47,7 @@ pub(super) fn source(p: &AttentionProblem, role: Role) -> Source {
         ("ROLE", role as i64),
         packed_fact(p),
     ];
-    let headers = &[ELEMENT, PHILOX, PACKED];
+    let headers = &[BLOCK, ELEMENT, PHILOX, PACKED];
     Source { entry: "right", text: include_str!("right.cu"), headers, defines: facts.to_vec() }
 }
 

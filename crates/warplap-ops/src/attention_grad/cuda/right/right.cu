@@ -12,7 +12,7 @@
 // Facts of the problem (-D): DTYPE, MASK (1: an added matrix, 2: bytes, 0 hides; one for 2^SQUARE queries and keys),
 // ALIBI, SOFTCAP, DROPOUT, ROLE, PACKED (packed.cuh: sequences begin where `begins_q` and `begins_k` say among `tq` and
 // `tk` rows; sq and sk are the longest).
-#include "element.cuh"
+#include "block.cuh"
 #include "philox.cuh"
 #include "packed.cuh"
 #define ROWS 64
@@ -20,22 +20,7 @@
 #define COLS 128
 #define DEEP 16
 #define SLICE 8
-#define THREADS 256
 #define LOWEST __int_as_float(0xff800000)
-
-// Numbers that are not negative are ordered as their bits are.
-DI void raise(u64* place, double x) { atomicMax(place, (u64)__double_as_longlong(x)); }
-
-// The sum over a warp, or over the lanes that differ in the bits below `width`.
-DI double sum_of(double x, int width) {
-  for (int step = width / 2; step; step /= 2) x += __shfl_xor_sync(~0u, x, step);
-  return x;
-}
-
-DI double most_of(double x, int width) {
-  for (int step = width / 2; step; step /= 2) x = fmax(x, __shfl_xor_sync(~0u, x, step));
-  return x;
-}
 
 // Raises the largest square of a norm and the largest element, by a warp.
 DI void reach_of(const elem* row, u64 n, u64* square, u64* element) {
@@ -46,8 +31,8 @@ DI void reach_of(const elem* row, u64 n, u64* square, u64* element) {
   }
   sum = sum_of(sum, 32), most = most_of(most, 32);
   if (threadIdx.x % 32 == 0) {
-    raise(square, sum);
-    if (element) raise(element, most);
+    raise_by_one(square, sum);
+    if (element) raise_by_one(element, most);
   }
 }
 
@@ -75,7 +60,7 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
     sum = sum_of(sum, 32);
     if (threadIdx.x % 32 == 0) {
       delta[known] = sum;
-      if (lse[known] != LOWEST) raise(reach + 13, fabs((double)lse[known]));
+      if (lse[known] != LOWEST) raise_by_one(reach + 13, fabs((double)lse[known]));
     }
     reach_of(Q + b * qb + h * qh + (own.first + i) * qr, d, reach, reach + 5);
     reach_of(O + at, dv, reach + 3, nullptr);
@@ -224,8 +209,8 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
     }
     const double weight = sum_of(weights[i], 16), square = sum_of(squares[i], 16), slope = sum_of(slopes[i], 16);
     if (x == 0 && part == 0) {
-      raise(reach + (KEYS ? 10 : 8), weight), raise(reach + (KEYS ? 11 : 9), slope);
-      if (KEYS) raise(reach + 12, square);
+      raise_by_one(reach + (KEYS ? 10 : 8), weight), raise_by_one(reach + (KEYS ? 11 : 9), slope);
+      if (KEYS) raise_by_one(reach + 12, square);
     }
   }
 #endif

@@ -1,3 +1,5 @@
+// Helper of every variant, before it.
+//
 // Is this a block-sparse matrix? One pass over its indices in device memory; `found` becomes 1 where anything is wrong.
 //
 // Idea: a warp a block row looks at its two pointers and at neighbouring columns. Nothing is read outside of the lists

@@ -1,3 +1,5 @@
+// Helper of every variant, before it.
+//
 // Every block of a matrix turned: block i of the result is the transpose of block place[i].
 //
 // Idea: a CTA a block. The whole block goes through shared memory at once, 16 bytes at a time on both sides; where it is

@@ -1,3 +1,5 @@
+// Helper of every variant, around it.
+//
 // Lines of one length copied to lines of another: what a longer line has more is zero, what a shorter one has less is
 // left out. A warp a line. Facts of the problem (-D): UNIT (bytes that are copied at once: 2, 4, 8; divides both lines).
 typedef unsigned long long u64;

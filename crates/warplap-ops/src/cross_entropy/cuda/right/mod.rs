@@ -6,7 +6,7 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
-use warplap_cuda::{Cuda, ELEMENT, Source};
+use warplap_cuda::{BLOCK, Cuda, ELEMENT, Source};
 
 use super::plan::facts;
 use crate::cross_entropy::answer::{Reach, in_order, tolerances};
@@ -20,7 +20,7 @@ pub(super) struct Right;
 pub(super) fn sources(p: &CrossEntropyProblem) -> [Source; 3] {
     ["right_count", "right", "right_total"].map(|entry| {
         let text = include_str!("right.cu");
-        Source { entry, text, headers: &[ELEMENT], defines: facts(p) }
+        Source { entry, text, headers: &[BLOCK, ELEMENT], defines: facts(p) }
     })
 }
 

@@ -3,8 +3,7 @@
 // Idea: first how many rows count, then one block a row, which is read again for every step, then the total in one
 // order. Beside the answers come the largest magnitudes that tolerances are made of (answer.rs says which), and the
 // number of rows that count. Facts of the problem (-D): DTYPE, LABELS (4 or 8 bytes), GRAD, MEAN, SMOOTH.
-#include "element.cuh"
-#define THREADS 256
+#include "block.cuh"
 #if LABELS == 4
 typedef int label;
 #else
@@ -15,31 +14,10 @@ typedef long long label;
       double *__restrict__ loss, double *__restrict__ lse, double *__restrict__ total, u64 *__restrict__ magnitudes,   \
       u64 rows, u64 n, long long ignore, double smoothing, double zloss
 
-// Numbers that are not negative are ordered as their bits are.
-DI void raise(u64* place, double x) { atomicMax(place, (u64)__double_as_longlong(x)); }
-
-template <class Join> DI double of_block(double v, Join join) {
-  __shared__ double room[THREADS];
-  __syncthreads();
-  room[threadIdx.x] = v;
-  for (int half = THREADS / 2; half; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) room[threadIdx.x] = join(room[threadIdx.x], room[threadIdx.x + half]);
-  }
-  __syncthreads();
-  return room[0];
-}
-struct Add {
-  DI double operator()(double a, double b) const { return a + b; }
-};
-struct Most {
-  DI double operator()(double a, double b) const { return fmax(a, b); }
-};
-
 extern "C" __global__ void __launch_bounds__(THREADS) right_count(PARAMETERS) {
   double counted = 0.;
   for (u64 i = threadIdx.x; i < rows; i += THREADS) counted += labels[i] != ignore;
-  counted = of_block(counted, Add());
+  counted = sum_of_block(counted);
   if (threadIdx.x == 0) magnitudes[5] = (u64)__double_as_longlong(counted);
 }
 
@@ -48,23 +26,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) right(PARAMETERS) {
   const long long y = labels[blockIdx.x];
   double top = -__longlong_as_double(0x7ff0000000000000ll), sum = 0., plain = 0., far = 0.;
   for (u64 i = threadIdx.x; i < n; i += THREADS) top = fmax(top, (double)widen(x[first + i]));
-  top = of_block(top, Most());
+  top = most_of_block(top);
   for (u64 i = threadIdx.x; i < n; i += THREADS) {
     const double v = widen(x[first + i]), weight = exp(v - top);
     sum += weight, plain += v;
     if (weight > 1e-30) far = fmax(far, fabs(v));
   }
-  sum = of_block(sum, Add()), plain = of_block(plain, Add()) / n, far = of_block(far, Most());
+  sum = sum_of_block(sum), plain = sum_of_block(plain) / n, far = most_of_block(far);
   const double all = top + log(sum);
   const bool counts = y != ignore;
   const double picked = counts ? (double)widen(x[first + y]) : 0.;
   if (threadIdx.x == 0) {
     const double own = counts ? all - (1. - smoothing) * picked - smoothing * plain + zloss * all * all : 0.;
     lse[blockIdx.x] = all, loss[blockIdx.x] = own;
-    raise(magnitudes, far + fabs(top)), raise(magnitudes + 1, fabs(all));
+    raise_by_one(magnitudes, far + fabs(top)), raise_by_one(magnitudes + 1, fabs(all));
     if (counts) {
-      raise(magnitudes + 2, fmax(fabs(picked), SMOOTH ? fabs(plain) : 0.));
-      raise(magnitudes + 3, exp(picked - all)), raise(magnitudes + 4, fabs(own));
+      raise_by_one(magnitudes + 2, fmax(fabs(picked), SMOOTH ? fabs(plain) : 0.));
+      raise_by_one(magnitudes + 3, exp(picked - all)), raise_by_one(magnitudes + 4, fabs(own));
     }
   }
   if (GRAD) {
@@ -79,6 +57,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) right(PARAMETERS) {
 extern "C" __global__ void __launch_bounds__(THREADS) right_total(PARAMETERS) {
   double sum = 0.;
   for (u64 i = threadIdx.x; i < rows; i += THREADS) sum += loss[i];
-  sum = of_block(sum, Add());
+  sum = sum_of_block(sum);
   if (threadIdx.x == 0) *total = MEAN ? sum / __longlong_as_double((long long)magnitudes[5]) : sum;
 }

@@ -3,15 +3,8 @@
 // Idea: one block a row, a thread an element. Beside y comes the largest magnitude of b, which its tolerance is made
 // of. Facts of the problem (-D): DTYPE, COLUMNS (of a row), ACT (as epilogue.cuh counts them), JOIN (1: b is added, 2:
 // multiplied with).
-#include "element.cuh"
+#include "block.cuh"
 #include "activated.cuh"
-#define THREADS 256
-
-// Numbers that are not negative are ordered as their bits are.
-DI void raise(u64* place, double x) {
-  for (int step = 16; step; step /= 2) x = fmax(x, __shfl_xor_sync(~0u, x, step));
-  if (threadIdx.x % 32 == 0) atomicMax(place, (u64)__double_as_longlong(x));
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 right(const elem* __restrict__ a, const elem* __restrict__ b, double* __restrict__ y, u64* __restrict__ magnitudes,

@@ -1,3 +1,5 @@
+// Helper of every variant, before it.
+//
 // 1/sqrt(mean(x^2) + eps) of every row of A, for a product behind it that multiplies its rows with them.
 //
 // Idea: a block a row, squares of whole vectors in float32, summed in a fixed order. Wins: for rows that several tiles of

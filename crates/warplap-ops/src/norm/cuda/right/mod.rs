@@ -6,7 +6,7 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
-use warplap_cuda::{CODES, Cuda, ELEMENT, PHILOX, Source};
+use warplap_cuda::{BLOCK, CODES, Cuda, ELEMENT, PHILOX, Source};
 
 use super::plan::facts;
 use crate::cuda::right::{Width, launch, lying, magnitudes, read};
@@ -18,7 +18,7 @@ pub(super) struct Right;
 
 /// The kernel for a problem.
 pub(super) fn source(p: &NormProblem, width: Width) -> Source {
-    let headers = &[PHILOX, CODES, ELEMENT];
+    let headers = &[BLOCK, PHILOX, CODES, ELEMENT];
     Source { entry: "right", text: include_str!("right.cu"), headers, defines: width.facts(facts(p)) }
 }
 

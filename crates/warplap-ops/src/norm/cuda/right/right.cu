@@ -6,40 +6,9 @@
 // what codes are rounded from, beside it come the factors of rows, and one over the least that a row reaches.
 // Facts of the problem (-D): DTYPE, LAYER (1: the mean is taken away), RESIDUAL, WEIGHT, BIAS, BEFORE, DROPOUT, SUM (1: the
 // problem has it), QUANT (codes.cuh).
+#include "block.cuh"
 #include "codes.cuh"
 #include "philox.cuh"
-#define THREADS 256
-
-// Numbers that are not negative are ordered as their bits are.
-DI void raise(u64* place, double x) {
-  for (int step = 16; step; step /= 2) x = fmax(x, __shfl_xor_sync(~0u, x, step));
-  if (threadIdx.x % 32 == 0) atomicMax(place, (u64)__double_as_longlong(x));
-}
-
-// The sum over all threads of a block, in one order.
-DI double sum_of_block(double v) {
-  __shared__ double room[THREADS];
-  __syncthreads();
-  room[threadIdx.x] = v;
-  for (int half = THREADS / 2; half; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) room[threadIdx.x] += room[threadIdx.x + half];
-  }
-  __syncthreads();
-  return room[0];
-}
-
-DI double largest_of_block(double v) {
-  __shared__ double room[THREADS];
-  __syncthreads();
-  room[threadIdx.x] = v;
-  for (int half = THREADS / 2; half; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) room[threadIdx.x] = fmax(room[threadIdx.x], room[threadIdx.x + half]);
-  }
-  __syncthreads();
-  return room[0];
-}
 
 // What an element is made of, without signs where `plain_` says so.
 template <bool plain_> DI double made(double x) { return plain_ ? fabs(x) : x; }
@@ -85,7 +54,7 @@ right(const elem* __restrict__ x, const elem* __restrict__ residual, const elem*
     terms = fmax(terms, front.at<true>(first, i));
   }
   if (QUANT) {
-    reached = largest_of_block(reached);
+    reached = most_of_block(reached);
     const double held = fmax(reached, (double)LEAST);
     // Every thread has its own elements here too.
     for (u64 i = threadIdx.x; i < n; i += THREADS) y[first + i] *= TOP / held;

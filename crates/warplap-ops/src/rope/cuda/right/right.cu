@@ -2,14 +2,8 @@
 //
 // Idea: one block a row, a thread an element. Beside it comes the largest sum of magnitudes that an element is made of.
 // What lies between rows in place is not a number. Facts of the problem (-D): rope.cuh lists them.
+#include "block.cuh"
 #include "rope.cuh"
-#define THREADS 256
-
-// Numbers that are not negative are ordered as their bits are.
-DI void raise(u64* place, double x) {
-  for (int step = 16; step; step /= 2) x = fmax(x, __shfl_xor_sync(~0u, x, step));
-  if (threadIdx.x % 32 == 0) atomicMax(place, (u64)__double_as_longlong(x));
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 right(const elem* x, const elem* k, const angle* __restrict__ cos, const angle* __restrict__ sin, const place* __restrict__ positions,

@@ -5,7 +5,7 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
-use warplap_cuda::{Cuda, ELEMENT, Source};
+use warplap_cuda::{BLOCK, Cuda, ELEMENT, Source};
 
 use super::plan::facts;
 use crate::cuda::right::{Width, launch, lying, magnitudes, read};
@@ -16,7 +16,7 @@ pub(super) struct Right;
 
 /// The kernel for a problem.
 pub(super) fn source(p: &SoftmaxProblem, width: Width) -> Source {
-    let headers = &[ELEMENT];
+    let headers = &[BLOCK, ELEMENT];
     Source { entry: "right", text: include_str!("right.cu"), headers, defines: width.facts(facts(p)) }
 }
 

@@ -2,27 +2,7 @@
 //
 // Idea: one block a row, which is read twice. Beside dx come the largest magnitudes that its tolerance is made of: of an
 // element of y, of its gradient, and of a row's sum of products without their signs. Facts of the problem (-D): DTYPE.
-#include "element.cuh"
-#define THREADS 256
-
-// Numbers that are not negative are ordered as their bits are.
-DI void raise(u64* place, double x) {
-  for (int step = 16; step; step /= 2) x = fmax(x, __shfl_xor_sync(~0u, x, step));
-  if (threadIdx.x % 32 == 0) atomicMax(place, (u64)__double_as_longlong(x));
-}
-
-// The sum over all threads of a block, in one order.
-DI double sum_of_block(double v) {
-  __shared__ double room[THREADS];
-  __syncthreads();
-  room[threadIdx.x] = v;
-  for (int half = THREADS / 2; half; half /= 2) {
-    __syncthreads();
-    if (threadIdx.x < half) room[threadIdx.x] += room[threadIdx.x + half];
-  }
-  __syncthreads();
-  return room[0];
-}
+#include "block.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 right(const elem* __restrict__ y, const elem* __restrict__ grad, double* __restrict__ dx, u64* __restrict__ magnitudes,
