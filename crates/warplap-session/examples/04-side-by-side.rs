@@ -22,7 +22,7 @@ fn serve<O: Raced<Cpu>>(session: &Session, text: &str) -> Result<(), Error> {
     println!("{} {:.3} {}", verdict.winner, verdict.median_us, tuned.edition.work.flops);
 
     let device = session.device();
-    let mut case = Case::without_answer(&tuner.card(&problem), &**device, 7)?;
+    let mut case = Case::without_answer(&tuner.erased(&problem), &**device, 7)?;
     let launches = (SAMPLE * 1e6 / verdict.median_us).ceil().clamp(1.0, 1e6) as u32;
     for line in stdin().lock().lines() {
         if line.is_err() {

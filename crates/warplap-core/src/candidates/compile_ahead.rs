@@ -14,7 +14,7 @@ use crate::model::erased::ErasedProblem;
 
 /// Compiles candidates of one problem ahead of their turn.
 pub(crate) struct CompileAhead<'a, D: Device> {
-    card: &'a dyn ErasedProblem<D>,
+    problem: &'a dyn ErasedProblem<D>,
     device: &'a D,
     builders: usize,
     /// When there is no time left, where there is such a moment.
@@ -49,9 +49,9 @@ impl Board {
 }
 
 impl<'a, D: Device> CompileAhead<'a, D> {
-    pub(crate) fn new(card: &'a dyn ErasedProblem<D>, device: &'a D) -> Self {
+    pub(crate) fn new(problem: &'a dyn ErasedProblem<D>, device: &'a D) -> Self {
         let (builders, board, changed) = (device.builders(), Mutex::default(), Condvar::new());
-        CompileAhead { card, device, builders, ends: None, board, changed }
+        CompileAhead { problem, device, builders, ends: None, board, changed }
     }
 
     /// Nothing is compiled that would take until after the end, by what others took.
@@ -130,7 +130,7 @@ impl<'a, D: Device> CompileAhead<'a, D> {
             };
             drop(board);
             let started = Instant::now();
-            let outcome = match self.card.find(&candidate.variant) {
+            let outcome = match self.problem.find(&candidate.variant) {
                 Some(runner) => runner.compile(&candidate.config, self.device),
                 // The gate says so with more words.
                 None => Ok(()),

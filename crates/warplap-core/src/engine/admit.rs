@@ -30,27 +30,27 @@ impl<D: Device> TuningEngine<D> {
     pub(crate) fn is_admitted(
         &self,
         key: &Key,
-        card: &dyn ErasedProblem<D>,
+        erased: &dyn ErasedProblem<D>,
         (edition, how): (&TuningRun, &How),
     ) -> bool {
         let raced_here = *how == How::Stored && edition.origin == self.store.id();
         let vouched = || *how == How::Stored && self.store.needs_no_proof(edition);
-        raced_here || self.has_passed(key, card, &edition.verdict.winner) || vouched()
+        raced_here || self.has_passed(key, erased, &edition.verdict.winner) || vouched()
     }
 
     /// Whether a candidate passed here before, with the code, driver and compiler there are now.
-    pub(crate) fn has_passed(&self, key: &Key, card: &dyn ErasedProblem<D>, candidate: &Candidate) -> bool {
+    pub(crate) fn has_passed(&self, key: &Key, erased: &dyn ErasedProblem<D>, candidate: &Candidate) -> bool {
         // The reference answers where nobody else can, and is judged by its own tests.
         let passed = |c| ProofCache::of(&self.store, self.device.fingerprint(), key).find(&c).is_some();
-        renewed(card, candidate.clone()).is_some_and(|c| c == self.reference(card) || passed(c))
+        renewed(erased, candidate.clone()).is_some_and(|c| c == self.reference(erased) || passed(c))
     }
 
     /// Lets a candidate pass the gate, unless it has before. Nothing is timed. Called with the key's lock held.
-    pub(crate) fn admit(&self, key: &Key, card: &dyn ErasedProblem<D>, candidate: &Candidate) -> Result<(), Error> {
-        let raced = &*card.representative(&self.settings.bucket);
+    pub(crate) fn admit(&self, key: &Key, erased: &dyn ErasedProblem<D>, candidate: &Candidate) -> Result<(), Error> {
+        let raced = &*erased.representative(&self.settings.bucket);
         let refused = |rejection| Error::Launch { problem: raced.text(), rejection };
         let gone = || refused(Rejection::DoesNotBuild { reason: format!("{candidate} is no candidate here") });
-        if self.has_passed(key, card, candidate) {
+        if self.has_passed(key, erased, candidate) {
             return Ok(());
         }
         let candidate = renewed(raced, candidate.clone()).filter(|c| self.usable(c, raced)).ok_or_else(gone)?;
@@ -70,11 +70,11 @@ impl<D: Device> TuningEngine<D> {
     pub(crate) fn admit_alone(
         &self,
         key: &Key,
-        card: &dyn ErasedProblem<D>,
+        erased: &dyn ErasedProblem<D>,
         candidate: &Candidate,
     ) -> Result<(), Error> {
         let _flight = self.store.try_lock(key, self.device.fingerprint(), PATIENCE);
-        self.admit(key, card, candidate)
+        self.admit(key, erased, candidate)
     }
 
     /// An edition that would answer for a key, were it raced here, once its winner has passed. Times that this device
@@ -82,19 +82,19 @@ impl<D: Device> TuningEngine<D> {
     pub(crate) fn admit_edition(
         &self,
         key: &Key,
-        card: &dyn ErasedProblem<D>,
+        erased: &dyn ErasedProblem<D>,
         edition: TuningRun,
     ) -> Option<TuningRun> {
         let winner = &edition.verdict.winner;
         let refused = |why: &dyn std::fmt::Display| {
             tracing::warn!("{key}: the stored winner {winner} came from elsewhere and is not used: {why}");
         };
-        let floor = self.floor(card).map_or(0.0, |seconds| seconds * 1e6 * IMPOSSIBLE_BELOW);
+        let floor = self.floor(erased).map_or(0.0, |seconds| seconds * 1e6 * IMPOSSIBLE_BELOW);
         if edition.verdict.median_us < floor {
             refused(&format_args!("{} us is faster than this device can be", edition.verdict.median_us));
             return None;
         }
-        match self.admit(key, card, winner) {
+        match self.admit(key, erased, winner) {
             Ok(()) => Some(edition),
             Err(why) => {
                 refused(&why);

@@ -29,7 +29,8 @@ pub trait AnyTuner: Send + Sync {
     /// As [`AnyTuner::tune`], but what is known answers at once, provisional or not.
     fn ensure(&self, problem: &str, observer: &dyn Observer) -> Result<Tuned, Error>;
     /// Races a part of a problem's space on this device, which is called `card`; records nothing.
-    fn race_part(&self, problem: &str, card: &str, part: &Part, observer: &dyn Observer) -> Result<GpuContest, Error>;
+    fn race_part(&self, problem: &str, erased: &str, part: &Part, observer: &dyn Observer)
+    -> Result<GpuContest, Error>;
     /// Records what several devices of this one's class gathered, once the winner has passed here.
     fn keep_gathered(&self, problem: &str, all: Gathered, observer: &dyn Observer) -> Result<Tuned, Error>;
     /// The provisional keys of the tuner's settings, the oldest first: [`AnyTuner::tune`] of their problems goes on.
@@ -81,8 +82,14 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
         Tuner::ensure(self, &O::parse(problem)?, observer)
     }
 
-    fn race_part(&self, problem: &str, card: &str, part: &Part, observer: &dyn Observer) -> Result<GpuContest, Error> {
-        Tuner::race_part(self, &O::parse(problem)?, card, part, observer)
+    fn race_part(
+        &self,
+        problem: &str,
+        erased: &str,
+        part: &Part,
+        observer: &dyn Observer,
+    ) -> Result<GpuContest, Error> {
+        Tuner::race_part(self, &O::parse(problem)?, erased, part, observer)
     }
 
     fn keep_gathered(&self, problem: &str, all: Gathered, observer: &dyn Observer) -> Result<Tuned, Error> {
@@ -103,7 +110,7 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
     }
 
     fn find(&self, problem: &str) -> Result<StoredAnswer, Error> {
-        Ok(self.engine.find(&self.card(&O::parse(problem)?)))
+        Ok(self.engine.find(&self.erased(&O::parse(problem)?)))
     }
 
     fn bench(
@@ -121,11 +128,11 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
     }
 
     fn compile(&self, problem: &str, variant: &str, config: &Config) -> Result<Result<(), Rejection>, Error> {
-        self.engine.compile(&self.card(&O::parse(problem)?), variant, config)
+        self.engine.compile(&self.erased(&O::parse(problem)?), variant, config)
     }
 
     fn space(&self, problem: &str, variant: &str) -> Result<Space, Error> {
-        self.engine.space(&self.card(&O::parse(problem)?), variant)
+        self.engine.space(&self.erased(&O::parse(problem)?), variant)
     }
 
     fn regret(&self, problem: &str, observer: &dyn Observer) -> Result<Regret, Error> {
@@ -134,7 +141,7 @@ impl<O: Op, D: Device> AnyTuner for Tuner<O, D> {
 
     fn variants(&self, problem: Option<&str>) -> Result<Vec<VariantStatus>, Error> {
         if let Some(text) = problem {
-            return Ok(self.engine.standings(&self.card(&O::parse(text)?)));
+            return Ok(self.engine.standings(&self.erased(&O::parse(text)?)));
         }
         let stand = |(at, v): (usize, &std::sync::Arc<dyn crate::candidates::variant::Variant<O, D>>)| VariantStatus {
             id: v.id().to_string(),

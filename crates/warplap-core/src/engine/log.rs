@@ -1,4 +1,4 @@
-//! What is told of a race: a card and what came of it come in; one line when it starts and one when it ends go out, to
+//! What is told of a race: a problem and what came of it come in; one line when it starts and one when it ends go out, to
 //! `tracing` at the level info.
 
 use crate::candidates::candidate::Trial;
@@ -9,15 +9,15 @@ use crate::model::erased::ErasedProblem;
 use crate::records::record::TuningRun;
 
 /// A race starts.
-pub(crate) fn started<D: Device>(card: &dyn ErasedProblem<D>, settings: &Settings) {
-    tracing::info!("{}: racing for up to {} s", card.text(), settings.budget.seconds);
+pub(crate) fn started<D: Device>(erased: &dyn ErasedProblem<D>, settings: &Settings) {
+    tracing::info!("{}: racing for up to {} s", erased.text(), settings.budget.seconds);
 }
 
 /// A race has ended after so many seconds.
-pub(crate) fn ended<D: Device>(card: &dyn ErasedProblem<D>, outcome: Result<&TuningRun, &Error>, seconds: f64) {
-    let problem = card.text();
+pub(crate) fn ended<D: Device>(erased: &dyn ErasedProblem<D>, outcome: Result<&TuningRun, &Error>, seconds: f64) {
+    let problem = erased.text();
     match outcome {
-        Ok(edition) => tracing::info!("{problem}: {} ({seconds:.2} s)", news(card, edition)),
+        Ok(edition) => tracing::info!("{problem}: {} ({seconds:.2} s)", news(erased, edition)),
         // Whoever asked says it.
         Err(Error::NoTime { .. }) => {}
         Err(error) => tracing::info!("{problem}: nobody won: {error} ({seconds:.2} s)"),
@@ -25,10 +25,10 @@ pub(crate) fn ended<D: Device>(card: &dyn ErasedProblem<D>, outcome: Result<&Tun
 }
 
 /// Who won, and by how much over which library; over the reference where no library raced.
-fn news<D: Device>(card: &dyn ErasedProblem<D>, edition: &TuningRun) -> String {
+fn news<D: Device>(erased: &dyn ErasedProblem<D>, edition: &TuningRun) -> String {
     let verdict = &edition.verdict;
     let (winner, own) = (&verdict.winner, time(verdict.median_us));
-    let is_library = |id: &str| card.find(id).is_some_and(|v| v.is_library());
+    let is_library = |id: &str| erased.find(id).is_some_and(|v| v.is_library());
     if is_library(&winner.variant) {
         return format!("{winner} of a library won with {own}");
     }
@@ -37,7 +37,7 @@ fn news<D: Device>(card: &dyn ErasedProblem<D>, edition: &TuningRun) -> String {
         let timed = edition.trials.iter().filter(of_it).filter_map(|t| Some((t.median_us()?, t)));
         timed.min_by(|a, b| a.0.total_cmp(&b.0))
     };
-    match best(&is_library).or_else(|| best(&|id| card.is_baseline(id))) {
+    match best(&is_library).or_else(|| best(&|id| erased.is_baseline(id))) {
         Some((us, trial)) => {
             let times = us / verdict.median_us;
             format!("{winner} won with {own}, {times:.2}× as fast as {} with {}", trial.candidate, time(us))

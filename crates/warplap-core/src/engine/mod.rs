@@ -153,13 +153,13 @@ impl<O: Op, D: Device> Tuner<O, D> {
     }
 
     /// A problem with who may race for it.
-    pub fn card(&self, problem: &O::Problem) -> TypedProblem<O, D> {
+    pub fn erased(&self, problem: &O::Problem) -> TypedProblem<O, D> {
         TypedProblem::new(problem, &self.catalog)
     }
 
     /// The key of a problem.
     pub fn key(&self, problem: &O::Problem) -> Key {
-        self.engine.key(&self.card(problem))
+        self.engine.key(&self.erased(problem))
     }
 
     /// Does the operation with the kernel of choice, on one argument a slot of its signature. A known problem costs one
@@ -251,7 +251,7 @@ impl<O: Op, D: Device> Tuner<O, D> {
     }
 
     fn chosen(&self, problem: &O::Problem, queue: &D::Queue, observer: &dyn Observer) -> Result<Chosen<D>, Error> {
-        let (chosen, lasts) = self.engine.choose(&self.card(problem), queue, observer)?;
+        let (chosen, lasts) = self.engine.choose(&self.erased(problem), queue, observer)?;
         if lasts {
             self.ready.put(problem.clone(), chosen.kernel.clone());
             if matches!(chosen.how, How::Default(_)) && !self.answers(problem, &chosen.candidate) {
@@ -265,12 +265,12 @@ impl<O: Op, D: Device> Tuner<O, D> {
     /// Tunes the key of a problem, or answers from the store: one tuner per key, over threads and processes. What is
     /// new in the catalog since races against the stored winner alone, and a provisional record is gone on with.
     pub fn tune(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Tuned, Error> {
-        Ok(self.renewed(self.engine.tune(&self.card(problem), observer)?))
+        Ok(self.renewed(self.engine.tune(&self.erased(problem), observer)?))
     }
 
     /// As [`Tuner::tune`], but what is known answers at once, provisional or not: for the first launch of a problem.
     pub fn ensure(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Tuned, Error> {
-        Ok(self.renewed(self.engine.ensure(&self.card(problem), observer)?))
+        Ok(self.renewed(self.engine.ensure(&self.erased(problem), observer)?))
     }
 
     fn renewed(&self, tuned: Tuned) -> Tuned {
@@ -291,18 +291,18 @@ impl<O: Op, D: Device> Tuner<O, D> {
         config: Option<&Config>,
         samples: u32,
     ) -> Result<Result<Benched, Rejection>, Error> {
-        self.engine.bench(&self.card(problem), variant, config, samples)
+        self.engine.bench(&self.erased(problem), variant, config, samples)
     }
 
     /// What the settings' bucket costs a problem: its bucket's winner raced against the exact shape's own.
     pub fn regret(&self, problem: &O::Problem, observer: &dyn Observer) -> Result<Regret, Error> {
-        self.engine.regret(&self.card(problem), observer)
+        self.engine.regret(&self.erased(problem), observer)
     }
 
     /// What the store knows of a problem's key, without measuring anything.
     pub fn lookup(&self, problem: &O::Problem) -> Option<(Candidate, How)> {
-        let card: &dyn ErasedProblem<D> = &self.card(problem);
-        self.engine.lookup(card, &self.engine.key(card))
+        let erased: &dyn ErasedProblem<D> = &self.erased(problem);
+        self.engine.lookup(erased, &self.engine.key(erased))
     }
 
     /// A launch failed: the next one of this problem goes to the reference, unless the arguments were at fault.
@@ -319,9 +319,9 @@ impl<O: Op, D: Device> Tuner<O, D> {
         }
         let text = O::text(problem);
         tracing::warn!("{text}: {rejection}; the next launch goes to the reference");
-        let card: &dyn ErasedProblem<D> = &self.card(problem);
-        let config = self.engine.reference(card).config;
-        if let Ok(kernel) = card.reference().build(&config, self.device()) {
+        let erased: &dyn ErasedProblem<D> = &self.erased(problem);
+        let config = self.engine.reference(erased).config;
+        if let Ok(kernel) = erased.reference().build(&config, self.device()) {
             self.ready.put(problem.clone(), kernel.into());
         }
         Error::Launch { problem: text, rejection }

@@ -25,23 +25,23 @@ impl<O: Op, D: Device> Tuner<O, D> {
     /// here, is of other versions or code, or its key is none that this tuner's settings ask for.
     pub fn prove(&self, record: &Record) -> Option<Proved> {
         let problem = O::parse(&record.problem).ok()?;
-        let card = self.card(&problem);
-        let key = self.engine.key(&card);
-        (key.text == record.key).then(|| self.engine.prove(&key, &card)).flatten()
+        let erased = self.erased(&problem);
+        let key = self.engine.key(&erased);
+        (key.text == record.key).then(|| self.engine.prove(&key, &erased)).flatten()
     }
 }
 
 impl<D: Device> crate::engine::TuningEngine<D> {
-    fn prove(&self, key: &Key, card: &dyn ErasedProblem<D>) -> Option<Proved> {
+    fn prove(&self, key: &Key, erased: &dyn ErasedProblem<D>) -> Option<Proved> {
         let Match::Exact(record) = self.store.lookup(key, self.device.fingerprint()) else { return None };
         let edition = record.current(&self.device.fingerprint().soft_id(), self.store.id())?;
         let raced_here = edition.origin == self.store.id();
-        if raced_here || !is_current(card, &edition.verdict.winner) {
+        if raced_here || !is_current(erased, &edition.verdict.winner) {
             return None;
         }
         let mut proved = Proved::default();
         for candidate in proposed(edition) {
-            match self.admit_alone(key, card, candidate) {
+            match self.admit_alone(key, erased, candidate) {
                 Ok(()) => proved.passed.push(candidate.clone()),
                 Err(why) => proved.failed.push((candidate.clone(), why.to_string())),
             }

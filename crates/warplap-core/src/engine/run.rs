@@ -1,4 +1,5 @@
-//! Tuning one key: the second half of the corridor, from listing to record. A Problem comes in; an Edition goes out.
+//! Tuning one key, from a miss to its record: `tune_until` is the whole way, and each stage is a function below it or in
+//! `contest_key.rs`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,75 +26,105 @@ pub(crate) const CEILINGS_SHARE: f64 = 0.5;
 impl<D: Device> TuningEngine<D> {
     /// Tunes the key of a problem, or answers from the store: one tuner per key, over threads and processes. What is
     /// new in the catalog since races against the stored winner alone, and a provisional record is gone on with.
-    pub fn tune(&self, card: &dyn ErasedProblem<D>, observer: &dyn Observer) -> Result<Tuned, Error> {
-        self.tune_until(Grade::is_provisional, card, observer)
+    pub fn tune(&self, erased: &dyn ErasedProblem<D>, observer: &dyn Observer) -> Result<Tuned, Error> {
+        self.tune_until(Grade::is_provisional, erased, observer)
     }
 
     /// As [`TuningEngine::tune`], but what is known answers at once, provisional or not.
-    pub fn ensure(&self, card: &dyn ErasedProblem<D>, observer: &dyn Observer) -> Result<Tuned, Error> {
-        self.tune_until(|_| false, card, observer)
+    pub fn ensure(&self, erased: &dyn ErasedProblem<D>, observer: &dyn Observer) -> Result<Tuned, Error> {
+        self.tune_until(|_| false, erased, observer)
     }
 
-    /// Tunes what is not known, and what is known with a grade that is not `enough`.
+    /// The way of a miss: lookup → wait for the lock → admit what came from elsewhere → ceilings → race (list, prune,
+    /// search, build, prove, measure, judge) → record → answer. What is known with a grade that is not `open` answers.
     fn tune_until(
         &self,
         open: fn(Grade) -> bool,
-        card: &dyn ErasedProblem<D>,
+        erased: &dyn ErasedProblem<D>,
         observer: &dyn Observer,
     ) -> Result<Tuned, Error> {
-        let key = self.key(card);
-        let card = &*card.representative(&self.settings.bucket);
+        let key = self.key(erased);
+        let erased = &*erased.representative(&self.settings.bucket);
         let timing = Timing::default();
-        let settled = || timing.of("lookup", || self.settled(&key, card)).filter(|_| !self.settings.again);
-        let before = settled().or_else(|| {
-            self.ask(&key, ASKING);
-            settled()
-        });
-        if let Some(edition) = before.as_ref().filter(|e| !open(e.verdict.grade)) {
-            return Ok(Tuned { stages: timing.take(), ..self.answer(key, card, edition.clone(), true, None) });
+        let stored = |run| Ok(Tuned { stages: timing.take(), ..self.answer(key.clone(), erased, run, true, None) });
+
+        let before = timing.of("lookup", || self.look_up_near_and_far(&key, erased));
+        if let Some(known) = before.clone().filter(|run| !open(run.verdict.grade)) {
+            return stored(known);
         }
-        if let Some(why) = self.device.busy(self.device.queue()) {
-            self.store.miss(&key, self.device.fingerprint(), &card.text());
-            return Err(Error::Device(format!("nothing may be measured now: {why}")));
-        }
+        self.refuse_while_busy(&key, erased)?;
         let turn = timing.of("wait", || self.turn(&key, observer));
-        // Whoever held the lock may have tuned the key meanwhile, here or on another machine.
-        self.ask(&key, BEFORE_A_RACE);
-        if let Some(edition) = settled().filter(|e| !open(e.verdict.grade) || before.as_ref() != Some(e)) {
-            return Ok(Tuned { stages: timing.take(), ..self.answer(key, card, edition, true, None) });
+        if let Some(other) = self.tuned_meanwhile(&key, erased, before.as_ref(), open) {
+            return stored(other);
         }
-        // What came from elsewhere answers once it has passed here.
-        let proposed = self.standing(&key, card).filter(|e| !self.settings.again && !open(e.verdict.grade));
-        if let Some(edition) = timing.of("admit", || self.admit_edition(&key, card, proposed?)) {
-            return Ok(Tuned { stages: timing.take(), ..self.answer(key, card, edition, true, None) });
+        if let Some(admitted) = timing.of("admit", || self.admit_proposal(&key, erased, open)) {
+            return stored(admitted);
         }
-        log::started(card, &self.settings);
+        log::started(erased, &self.settings);
         let running = Running::start(&self.settings);
-        // Where nobody knows the work there is no floor under it, and nothing to measure ceilings for.
-        if card.work() != Work::default() {
+        self.take_ceilings(erased, &timing);
+        let raced = self.race(&key, erased, observer, &timing, &running);
+        log::ended(erased, raced.as_ref().map(|(run, _)| run), running.seconds());
+        let (run, note) = raced?;
+        let warning = self.keep(&key, erased, &run, &timing);
+        let (stages, note) = (timing.take(), turn.note.or(note));
+        tracing::debug!("{}: {stages:?}", erased.text());
+        Ok(Tuned { stages, note, ..self.answer(key, erased, run, false, warning) })
+    }
+
+    /// What answers for a key: from this store, or else from the far one.
+    fn look_up_near_and_far(&self, key: &Key, erased: &dyn ErasedProblem<D>) -> Option<TuningRun> {
+        let near = || self.settled(key, erased).filter(|_| !self.settings.again);
+        near().or_else(|| {
+            self.ask(key, ASKING);
+            near()
+        })
+    }
+
+    /// Where nothing may be measured now (a capture), the key is counted as missed.
+    fn refuse_while_busy(&self, key: &Key, erased: &dyn ErasedProblem<D>) -> Result<(), Error> {
+        let Some(why) = self.device.busy(self.device.queue()) else { return Ok(()) };
+        self.store.miss(key, self.device.fingerprint(), &erased.text());
+        Err(Error::Device(format!("nothing may be measured now: {why}")))
+    }
+
+    /// Whoever held the lock may have tuned the key meanwhile, here or on another machine.
+    fn tuned_meanwhile(
+        &self,
+        key: &Key,
+        erased: &dyn ErasedProblem<D>,
+        before: Option<&TuningRun>,
+        open: fn(Grade) -> bool,
+    ) -> Option<TuningRun> {
+        self.ask(key, BEFORE_A_RACE);
+        let run = self.settled(key, erased).filter(|_| !self.settings.again)?;
+        (!open(run.verdict.grade) || before != Some(&run)).then_some(run)
+    }
+
+    /// What came from elsewhere answers once it has passed here.
+    fn admit_proposal(&self, key: &Key, erased: &dyn ErasedProblem<D>, open: fn(Grade) -> bool) -> Option<TuningRun> {
+        let proposed = self.standing(key, erased).filter(|e| !self.settings.again && !open(e.verdict.grade))?;
+        self.admit_edition(key, erased, proposed)
+    }
+
+    /// Where nobody knows the work there is no floor under it, and nothing to measure ceilings for.
+    fn take_ceilings(&self, erased: &dyn ErasedProblem<D>, timing: &Timing) {
+        if erased.work() != Work::default() {
             let patience = self.settings.budget.seconds * CEILINGS_SHARE;
             timing.of("ceilings", || self.device.get_ready(&self.store, patience));
         }
-        let raced = self.race(&key, card, observer, &timing, &running);
-        log::ended(card, raced.as_ref().map(|(edition, _)| edition), running.seconds());
-        let (edition, note) = raced?;
-        let warning = self.keep(&key, card, &edition, &timing);
-        let stages = timing.take();
-        tracing::debug!("{}: {stages:?}", card.text());
-        let note = turn.note.or(note);
-        Ok(Tuned { stages, note, ..self.answer(key, card, edition, false, warning) })
     }
 
     /// Keeps an edition and publishes it. Gives what went wrong: then it answers for as long as this process lives.
     pub(crate) fn keep(
         &self,
         key: &Key,
-        card: &dyn ErasedProblem<D>,
+        erased: &dyn ErasedProblem<D>,
         edition: &TuningRun,
         timing: &Timing,
     ) -> Option<String> {
         locked(&self.known.sizes).remove(&key.text);
-        let put = || self.store.put(key, self.device.fingerprint(), edition.clone(), &card.text());
+        let put = || self.store.put(key, self.device.fingerprint(), edition.clone(), &erased.text());
         let kept = timing.of("record", put);
         // Whoever waits for this key on another machine finds it there when the lock is free.
         if self.store.far().is_some() {
@@ -121,7 +152,7 @@ impl<D: Device> TuningEngine<D> {
     pub(crate) fn answer(
         &self,
         key: Key,
-        card: &dyn ErasedProblem<D>,
+        erased: &dyn ErasedProblem<D>,
         edition: TuningRun,
         from_store: bool,
         warning: Option<String>,
@@ -130,7 +161,7 @@ impl<D: Device> TuningEngine<D> {
         let winner = &edition.verdict.winner;
         let before = locked(&self.known.winners).insert(key.text.clone(), (winner.clone(), how));
         let replaced = before.is_some_and(|(candidate, _)| candidate != *winner);
-        Tuned { key, problem: card.text(), edition, from_store, note: None, warning, stages: Vec::new(), replaced }
+        Tuned { key, problem: erased.text(), edition, from_store, note: None, warning, stages: Vec::new(), replaced }
     }
 
     /// The edition measured under this soft fingerprint, if there is one.
@@ -153,22 +184,22 @@ impl<D: Device> TuningEngine<D> {
     }
 
     /// The edition that answers for a key as things are: it stands, and its winner was proved here.
-    fn settled(&self, key: &Key, card: &dyn ErasedProblem<D>) -> Option<TuningRun> {
-        self.standing(key, card).filter(|edition| self.is_admitted(key, card, (edition, &How::Stored)))
+    fn settled(&self, key: &Key, erased: &dyn ErasedProblem<D>) -> Option<TuningRun> {
+        self.standing(key, erased).filter(|edition| self.is_admitted(key, erased, (edition, &How::Stored)))
     }
 
     /// The edition of a key whose winner is there, and against which nobody new wants to race.
-    pub(crate) fn standing(&self, key: &Key, card: &dyn ErasedProblem<D>) -> Option<TuningRun> {
+    pub(crate) fn standing(&self, key: &Key, erased: &dyn ErasedProblem<D>) -> Option<TuningRun> {
         let edition = self.current(key)?;
         let winner = &edition.verdict.winner;
         // A bucket holds other sizes too: the next best answers for those that the winner cannot do.
         let next_best = || {
             let mut right = edition.trials.iter().filter(|t| t.is_right()).map(|t| &t.candidate);
-            let other = !self.settings.bucket.is_exact() && self.raced_for(key).is_none_or(|p| p != card.text());
-            other && right.any(|c| is_current(card, c) && self.usable(c, card))
+            let other = !self.settings.bucket.is_exact() && self.raced_for(key).is_none_or(|p| p != erased.text());
+            other && right.any(|c| is_current(erased, c) && self.usable(c, erased))
         };
-        let stands = is_current(card, winner) && (self.usable(winner, card) || next_best());
-        (stands && self.newcomers(&edition, card).is_empty()).then_some(edition)
+        let stands = is_current(erased, winner) && (self.usable(winner, erased) || next_best());
+        (stands && self.newcomers(&edition, erased).is_empty()).then_some(edition)
     }
 
     /// Races what is new or open against the stored winner, or everyone where there is none. Gives what is to be kept,
@@ -176,41 +207,41 @@ impl<D: Device> TuningEngine<D> {
     fn race(
         &self,
         key: &Key,
-        card: &dyn ErasedProblem<D>,
+        erased: &dyn ErasedProblem<D>,
         observer: &dyn Observer,
         timing: &Timing,
         running: &Running<'_>,
     ) -> Result<(TuningRun, Option<String>), Error> {
-        let earlier = self.current(key).filter(|e| is_current(card, &e.verdict.winner));
+        let earlier = self.current(key).filter(|e| is_current(erased, &e.verdict.winner));
         // Another device's winner has no place to defend here.
-        let known = || self.lookup(card, key).filter(|(_, how)| !matches!(how, How::Foreign(_)));
+        let known = || self.lookup(erased, key).filter(|(_, how)| !matches!(how, How::Foreign(_)));
         let incumbent = earlier
             .as_ref()
             .map(|e| e.verdict.winner.clone())
-            .or_else(|| known().and_then(|(c, _)| renewed(card, c)))
-            .filter(|c| self.usable(c, card));
+            .or_else(|| known().and_then(|(c, _)| renewed(erased, c)))
+            .filter(|c| self.usable(c, erased));
         let kept = earlier.clone().filter(|e| e.origin == self.store.id());
         let earlier = earlier.filter(|_| !self.settings.again && incumbent.is_some());
         let known = KnownBefore { incumbent: incumbent.as_ref(), earlier: earlier.as_ref(), part: None };
-        let mut contested = self.contest(card, observer, known, (timing, running))?;
+        let mut contested = self.contest(erased, observer, known, (timing, running))?;
         if let Some(incumbent) = incumbent.filter(|i| earlier.is_some() && contested.outcomes.lost(i)) {
             // The stored winner is not right any more: those it once beat have a claim.
             tracing::warn!("{key}: the stored winner {incumbent} failed; everyone races again");
-            contested = self.contest(card, observer, KnownBefore::default(), (timing, running))?;
+            contested = self.contest(erased, observer, KnownBefore::default(), (timing, running))?;
         }
         let Contested { outcomes, skipped } = contested;
-        let nothing = |rejection| Error::NothingRight { problem: card.text(), rejection };
+        let nothing = |rejection| Error::NothingRight { problem: erased.text(), rejection };
         let verdict = outcomes.verdict.map_err(nothing)?;
         let new = TuningRun {
             soft: self.device.fingerprint().soft.clone(),
             origin: self.store.id().to_string(),
             tuned_at: now(),
             program: env!("CARGO_PKG_VERSION").to_string(),
-            artifacts: self.artifacts_of(card, &verdict),
+            artifacts: self.artifacts_of(erased, &verdict),
             verdict,
             trials: outcomes.trials,
             skipped,
-            work: card.work(),
+            work: erased.work(),
             floor_us: outcomes.floor.map(|f| f * 1e6),
             seconds: running.seconds(),
             end_to_end_race: None,
@@ -229,7 +260,7 @@ impl<D: Device> TuningEngine<D> {
                 now.word()
             )),
         };
-        note.iter().for_each(|note| tracing::info!("{}: {note}", card.text()));
+        note.iter().for_each(|note| tracing::info!("{}: {note}", erased.text()));
         Ok((edition, note))
     }
 }
@@ -240,7 +271,7 @@ pub(crate) fn now() -> u64 {
 }
 
 /// A stored candidate with the code there is now.
-pub(crate) fn renewed<D: Device>(card: &dyn ErasedProblem<D>, candidate: Candidate) -> Option<Candidate> {
-    let source = card.find(&candidate.variant)?.source();
+pub(crate) fn renewed<D: Device>(erased: &dyn ErasedProblem<D>, candidate: Candidate) -> Option<Candidate> {
+    let source = erased.find(&candidate.variant)?.source();
     Some(Candidate { source, ..candidate })
 }

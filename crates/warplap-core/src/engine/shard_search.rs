@@ -97,11 +97,11 @@ impl<O: Op, D: Device> Tuner<O, D> {
         part: &Part,
         observer: &dyn Observer,
     ) -> Result<GpuContest, Error> {
-        self.engine.race_part(&self.card(problem), (card, part), observer)
+        self.engine.race_part(&self.erased(problem), (card, part), observer)
     }
 
     /// Records what several devices of this one's class gathered for a problem, once its winner has passed here.
     pub fn keep_gathered(&self, problem: &O::Problem, all: Gathered, observer: &dyn Observer) -> Result<Tuned, Error> {
-        Ok(self.renewed(self.engine.keep_gathered(&self.card(problem), all, observer)?))
+        Ok(self.renewed(self.engine.keep_gathered(&self.erased(problem), all, observer)?))
     }
 }

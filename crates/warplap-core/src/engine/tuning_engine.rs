@@ -1,4 +1,4 @@
-//! The road by which a kernel is chosen: a card comes in; a candidate with its kernel goes out, by mode from the store,
+//! The road by which a kernel is chosen: a problem comes in; a candidate with its kernel goes out, by mode from the store,
 //! a race, or the first choice by priority. The operation's type is forgotten here.
 
 use std::collections::HashMap;
@@ -72,9 +72,9 @@ impl<D: Device> TuningEngine<D> {
         TuningEngine { device, store, settings, known: Arc::default(), unkept: Mutex::default() }
     }
 
-    /// The key of a card's problem.
-    pub fn key(&self, card: &dyn ErasedProblem<D>) -> Key {
-        card.key(&self.settings.bucket, self.settings.policy).raced_for(&self.settings.objective)
+    /// The key of a problem.
+    pub fn key(&self, erased: &dyn ErasedProblem<D>) -> Key {
+        erased.key(&self.settings.bucket, self.settings.policy).raced_for(&self.settings.objective)
     }
 
     /// Whether the winner of a key is known to this process.
@@ -85,40 +85,40 @@ impl<D: Device> TuningEngine<D> {
     /// Chooses for somebody who launches on this queue; and whether the choice still holds the next time.
     pub(crate) fn choose(
         &self,
-        card: &dyn ErasedProblem<D>,
+        erased: &dyn ErasedProblem<D>,
         queue: &D::Queue,
         observer: &dyn Observer,
     ) -> Result<(Chosen<D>, bool), Error> {
-        let key = self.key(card);
+        let key = self.key(erased);
         let known = locked(&self.known.winners).get(&key.text).cloned();
         let decided = match known {
             Some((candidate, how)) => Decided { candidate, how, lasts: true },
-            None => self.decide(&key, card, queue, observer)?,
+            None => self.decide(&key, erased, queue, observer)?,
         };
         let Decided { candidate, how, lasts } = decided;
         if lasts {
             let mut winners = locked(&self.known.winners);
             winners.entry(key.text.clone()).or_insert_with(|| (candidate.clone(), how.clone()));
         }
-        let (candidate, how, still) = self.at_size(&key, card, queue, observer, (candidate, how));
-        let chosen = self.build(&key, card, &candidate, how)?;
-        tracing::debug!("{}: {} answers: {}", card.text(), chosen.candidate, chosen.how);
+        let (candidate, how, still) = self.at_size(&key, erased, queue, observer, (candidate, how));
+        let chosen = self.build(&key, erased, &candidate, how)?;
+        tracing::debug!("{}: {} answers: {}", erased.text(), chosen.candidate, chosen.how);
         Ok((chosen, lasts && still))
     }
 
     fn decide(
         &self,
         key: &Key,
-        card: &dyn ErasedProblem<D>,
+        erased: &dyn ErasedProblem<D>,
         queue: &D::Queue,
         observer: &dyn Observer,
     ) -> Result<Decided, Error> {
         if self.settings.mode == Mode::Off {
-            let (candidate, how) = self.library_choice(card, "the mode is off");
+            let (candidate, how) = self.library_choice(erased, "the mode is off");
             return Ok(Decided { candidate, how, lasts: true });
         }
         if self.settings.mode == Mode::Tune && self.device.busy(queue).is_none() {
-            match self.ensure(card, observer) {
+            match self.ensure(erased, observer) {
                 Ok(tuned) => {
                     let how = if tuned.from_store { How::Stored } else { How::Raced };
                     return Ok(Decided { candidate: tuned.edition.verdict.winner, how, lasts: true });
@@ -127,11 +127,11 @@ impl<D: Device> TuningEngine<D> {
                 Err(Error::Device(_)) if self.device.busy(queue).is_some() => {}
                 Err(error @ Error::NoTime { .. }) => {
                     tracing::warn!("{error}; the library answers");
-                    let (candidate, how) = self.library_choice(card, &error.to_string());
+                    let (candidate, how) = self.library_choice(erased, &error.to_string());
                     return Ok(Decided { candidate, how, lasts: true });
                 }
                 Err(error @ (Error::NothingRight { .. } | Error::Device(_))) => {
-                    return self.last_resort(card, &error);
+                    return self.last_resort(erased, &error);
                 }
                 Err(other) => return Err(other),
             }
@@ -140,59 +140,59 @@ impl<D: Device> TuningEngine<D> {
         if self.settings.mode == Mode::Record {
             self.ask(key, ASKING);
         }
-        let result = self.lookup_edition(card, key);
+        let result = self.lookup_edition(erased, key);
         if self.settings.mode == Mode::Background && self.device.busy(queue).is_none() {
-            let proved = result.filter(|(edition, how)| self.is_admitted(key, card, (edition, how)));
-            return Ok(self.decide_beside(card, proved.map(winner)));
+            let proved = result.filter(|(edition, how)| self.is_admitted(key, erased, (edition, how)));
+            return Ok(self.decide_beside(erased, proved.map(winner)));
         }
         if !matches!(result, Some((_, How::Stored))) && (self.settings.mode == Mode::Record || tunes) {
-            self.store.miss(key, self.device.fingerprint(), &card.text());
+            self.store.miss(key, self.device.fingerprint(), &erased.text());
         }
         let busy = self.device.busy(queue);
         let mut why = format!("the mode is {} and the store does not know the key", self.settings.mode);
-        let result = result.filter(|(edition, _)| self.may_answer(&edition.verdict.winner, card));
+        let result = result.filter(|(edition, _)| self.may_answer(&edition.verdict.winner, erased));
         let imported = self.settings.mode == Mode::Replay
             && result.as_ref().is_some_and(|(edition, _)| edition.origin != self.store.id());
         let admitted = result.filter(|(edition, how)| {
             let winner = &edition.verdict.winner;
-            let may = match (self.is_admitted(key, card, (edition, how)), &busy) {
+            let may = match (self.is_admitted(key, erased, (edition, how)), &busy) {
                 (true, _) => Ok(()),
                 (false, Some(busy)) => Err(format!("it was never proved here, and {busy}")),
                 // Nothing is proved in the way of a program that only replays.
                 (false, None) if self.settings.mode == Mode::Replay && edition.origin != self.store.id() => {
                     Err("it was never proved here (warplap store verify --prove)".into())
                 }
-                (false, None) => self.admit_alone(key, card, winner).map_err(|e| e.to_string()),
+                (false, None) => self.admit_alone(key, erased, winner).map_err(|e| e.to_string()),
             };
             may.inspect_err(|e| why = format!("the stored winner {winner} came from elsewhere: {e}")).is_ok()
         });
         let why = busy.as_ref().filter(|_| tunes).unwrap_or(&why);
-        let (candidate, how) = admitted.map(winner).or_else(|| self.library(card, why)).unwrap_or_else(|| {
+        let (candidate, how) = admitted.map(winner).or_else(|| self.library(erased, why)).unwrap_or_else(|| {
             // What came from elsewhere may be right where ours is not: nobody unproved answers in its place.
-            if imported { (self.reference(card), How::Default(why.clone())) } else { self.first_choice(card, why) }
+            if imported { (self.reference(erased), How::Default(why.clone())) } else { self.first_choice(erased, why) }
         });
         let lasts = !tunes || how == How::Stored;
         Ok(Decided { candidate, how, lasts })
     }
 
     /// What the store knows answers, or else an official library; what is open is raced in the background.
-    fn decide_beside(&self, card: &dyn ErasedProblem<D>, result: Option<(Candidate, How)>) -> Decided {
-        self.race_beside(card);
-        let stored = result.filter(|(candidate, how)| *how == How::Stored && self.may_answer(candidate, card));
+    fn decide_beside(&self, erased: &dyn ErasedProblem<D>, result: Option<(Candidate, How)>) -> Decided {
+        self.race_beside(erased);
+        let stored = result.filter(|(candidate, how)| *how == How::Stored && self.may_answer(candidate, erased));
         let (candidate, how) =
-            stored.unwrap_or_else(|| self.library_choice(card, "it is being raced in the background"));
+            stored.unwrap_or_else(|| self.library_choice(erased, "it is being raced in the background"));
         Decided { candidate, how, lasts: true }
     }
 
     /// Sends a race to the background. Where the store's answer stands it measures nothing.
-    fn race_beside(&self, card: &dyn ErasedProblem<D>) {
-        let (card, device, store) = (card.boxed(), self.device.clone(), self.store.clone());
+    fn race_beside(&self, erased: &dyn ErasedProblem<D>) {
+        let (erased, device, store) = (erased.boxed(), self.device.clone(), self.store.clone());
         let (settings, known) = (self.settings.clone(), self.known.clone());
         background::send(Box::new(move |stop| {
             let settings = Settings { mode: Mode::Tune, stop: stop.clone(), ..settings };
             let tuning_engine = TuningEngine::new(device.clone(), store, settings);
             // A capture that begins meanwhile takes no harm from what this thread does.
-            match device.beside_capture(|| tuning_engine.tune(&*card, &Silent)) {
+            match device.beside_capture(|| tuning_engine.tune(&*erased, &Silent)) {
                 Ok(tuned) => known.take_over(&tuned.key, tuned.edition.verdict.winner),
                 Err(error) => tracing::warn!("{error}; the library goes on answering"),
             }
@@ -206,45 +206,45 @@ impl<D: Device> TuningEngine<D> {
 
     /// Nobody could be raced: the reference answers all the same, once it has shown that it is right. Where there was no
     /// time for it a library does, if there is one: the reference would take as long at every call.
-    fn last_resort(&self, card: &dyn ErasedProblem<D>, error: &Error) -> Result<Decided, Error> {
-        let text = card.text();
+    fn last_resort(&self, erased: &dyn ErasedProblem<D>, error: &Error) -> Result<Decided, Error> {
+        let text = erased.text();
         if matches!(error, Error::NothingRight { rejection: Rejection::TimedOut { .. }, .. }) {
-            let (candidate, how) = self.library_choice(card, &error.to_string());
-            if candidate != self.reference(card) {
+            let (candidate, how) = self.library_choice(erased, &error.to_string());
+            if candidate != self.reference(erased) {
                 tracing::warn!("{text}: {error}; the library answers");
                 return Ok(Decided { candidate, how, lasts: true });
             }
         }
         tracing::warn!("{text}: {error}; the reference answers");
-        let candidate = self.reference(card);
+        let candidate = self.reference(erased);
         let nothing = |rejection| Error::NothingRight { problem: text.clone(), rejection };
-        let kernel = card.reference().build(&candidate.config, &self.device).map_err(nothing)?;
+        let kernel = erased.reference().build(&candidate.config, &self.device).map_err(nothing)?;
         // Where there is no memory for a proof, the reference's own tests must do.
-        if let Ok(mut case) = Case::new(card, &*self.device, self.settings.seed.wrapping_add(1)) {
+        if let Ok(mut case) = Case::new(erased, &*self.device, self.settings.seed.wrapping_add(1)) {
             case.verify(&*kernel, &self.device).map_err(nothing)?;
         }
         Ok(Decided { candidate, how: How::Default(error.to_string()), lasts: true })
     }
 
     /// The reference at its default config.
-    pub(crate) fn reference(&self, card: &dyn ErasedProblem<D>) -> Candidate {
-        let variant = card.reference();
+    pub(crate) fn reference(&self, erased: &dyn ErasedProblem<D>) -> Candidate {
+        let variant = erased.reference();
         let config = variant.space(&self.device).default_config().unwrap_or_default();
         Candidate { variant: variant.id().into(), config, source: variant.source() }
     }
 
     /// What the store knows of a key, without measuring anything.
-    pub(crate) fn lookup(&self, card: &dyn ErasedProblem<D>, key: &Key) -> Option<(Candidate, How)> {
-        self.lookup_edition(card, key).map(winner)
+    pub(crate) fn lookup(&self, erased: &dyn ErasedProblem<D>, key: &Key) -> Option<(Candidate, How)> {
+        self.lookup_edition(erased, key).map(winner)
     }
 
     /// The edition that the store has for a key, and how its winner would be used.
-    fn lookup_edition(&self, card: &dyn ErasedProblem<D>, key: &Key) -> Option<(TuningRun, How)> {
+    fn lookup_edition(&self, erased: &dyn ErasedProblem<D>, key: &Key) -> Option<(TuningRun, How)> {
         let soft = self.device.fingerprint().soft_id();
         match self.store.lookup(key, self.device.fingerprint()) {
             Match::Exact(record) => {
                 let edition = record.current(&soft, self.store.id())?;
-                let how = if is_current(card, &edition.verdict.winner) { How::Stored } else { How::Stale };
+                let how = if is_current(erased, &edition.verdict.winner) { How::Stored } else { How::Stale };
                 Some((edition.clone(), how))
             }
             Match::Near(record) => Some((record.stale(&soft, self.store.id())?.clone(), How::Stale)),
@@ -254,41 +254,41 @@ impl<D: Device> TuningEngine<D> {
     }
 
     /// Whether a stored candidate may be built for a problem: records are data, and buckets hold other shapes.
-    pub(crate) fn usable(&self, candidate: &Candidate, card: &dyn ErasedProblem<D>) -> bool {
+    pub(crate) fn usable(&self, candidate: &Candidate, erased: &dyn ErasedProblem<D>) -> bool {
         let can = |runner: crate::model::erased::Runner<'_, D>| {
             runner.fits(&self.device) && runner.space(&self.device).contains(&candidate.config)
         };
-        card.find(&candidate.variant).is_some_and(can)
+        erased.find(&candidate.variant).is_some_and(can)
     }
 
     /// Whether a stored winner decides for a problem: it can be built, or it is what it was and another member of its
     /// bucket's. Then others of its record answer for this one, and it goes on answering for those it can do.
-    fn may_answer(&self, winner: &Candidate, card: &dyn ErasedProblem<D>) -> bool {
-        self.usable(winner, card) || (!self.settings.bucket.is_exact() && is_current(card, winner))
+    fn may_answer(&self, winner: &Candidate, erased: &dyn ErasedProblem<D>) -> bool {
+        self.usable(winner, erased) || (!self.settings.bucket.is_exact() && is_current(erased, winner))
     }
 
     /// Who answers while nothing is decided: the call that the host program would make without us, or an official
     /// library at its default config; where there is none, the first choice.
-    pub(crate) fn library_choice(&self, card: &dyn ErasedProblem<D>, why: &str) -> (Candidate, How) {
-        self.library(card, why).unwrap_or_else(|| self.first_choice(card, why))
+    pub(crate) fn library_choice(&self, erased: &dyn ErasedProblem<D>, why: &str) -> (Candidate, How) {
+        self.library(erased, why).unwrap_or_else(|| self.first_choice(erased, why))
     }
 
     /// A library's own call. Of the host's calls the first that fits is its own choice; of the libraries that we bring
     /// the last is the machine's own.
-    fn library(&self, card: &dyn ErasedProblem<D>, why: &str) -> Option<(Candidate, How)> {
-        let (mut listed, _) = card.list(&self.device);
+    fn library(&self, erased: &dyn ErasedProblem<D>, why: &str) -> Option<(Candidate, How)> {
+        let (mut listed, _) = erased.list(&self.device);
         listed.retain(|l| l.runner.is_library());
-        let place = |l: &ListedVariant<'_, D>| card.runners().position(|r| r.id() == l.runner.id()).unwrap_or(0);
+        let place = |l: &ListedVariant<'_, D>| erased.runners().position(|r| r.id() == l.runner.id()).unwrap_or(0);
         listed.sort_by_key(|l| if l.runner.is_usual() { place(l) } else { usize::MAX - place(l) });
         self.first_of(listed, why)
     }
 
     /// The first choice by priority, at its default config. Nobody has tried it: where candidates must pass in a worker
     /// first it is the library's, or the reference.
-    pub(crate) fn first_choice(&self, card: &dyn ErasedProblem<D>, why: &str) -> (Candidate, How) {
-        let (mut listed, _) = card.list(&self.device);
+    pub(crate) fn first_choice(&self, erased: &dyn ErasedProblem<D>, why: &str) -> (Candidate, How) {
+        let (mut listed, _) = erased.list(&self.device);
         listed.retain(|l| !self.device.sandboxes() || l.runner.is_baseline());
-        let reference = || (self.reference(card), How::Default(why.into()));
+        let reference = || (self.reference(erased), How::Default(why.into()));
         self.first_of(listed, why).unwrap_or_else(reference)
     }
 
@@ -313,6 +313,6 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Whether the code behind a candidate is the code there is now.
-pub(crate) fn is_current<D: Device>(card: &dyn ErasedProblem<D>, candidate: &Candidate) -> bool {
-    card.find(&candidate.variant).is_some_and(|v| v.source() == candidate.source)
+pub(crate) fn is_current<D: Device>(erased: &dyn ErasedProblem<D>, candidate: &Candidate) -> bool {
+    erased.find(&candidate.variant).is_some_and(|v| v.source() == candidate.source)
 }

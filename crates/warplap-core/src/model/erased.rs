@@ -1,4 +1,4 @@
-//! The card of a race: one problem and who may race for it, the operation's type forgotten.
+//! The problem of a race: one problem and who may race for it, the operation's type forgotten.
 //!
 //! A typed problem and its typed catalog come in ([`Entry`]); what the rooms behind the corridor work on goes out. They
 //! are so compiled once a device, not once an operation and device.
@@ -25,7 +25,7 @@ use crate::space::{Config, Space};
 
 /// One problem and who may race for it. Variants are named by their place in the catalog; 0 is the reference.
 ///
-/// What has a default here need not be said by a card whose kernels bring their own arguments: it has no slots, its
+/// What has a default here need not be said by a problem whose kernels bring their own arguments: it has no slots, its
 /// work is not known, and its kernels judge themselves ([`Kernel::prove`]).
 pub trait ErasedProblem<D: Device>: Send + Sync {
     /// The operation's name.
@@ -34,13 +34,13 @@ pub trait ErasedProblem<D: Device>: Send + Sync {
     fn text(&self) -> String;
     /// The problem's key.
     fn key(&self, bucket: &Bucket, policy: Policy) -> Key;
-    /// The card of the problem that is raced for the key.
+    /// The problem of the problem that is raced for the key.
     fn representative(&self, bucket: &Bucket) -> Box<dyn ErasedProblem<D>>;
-    /// The card of a smaller problem whose sizes end inside of tiles, where there is one of use.
+    /// The problem of a smaller problem whose sizes end inside of tiles, where there is one of use.
     fn ragged(&self) -> Option<Box<dyn ErasedProblem<D>>> {
         None
     }
-    /// The card of a much smaller problem that tells what this one will take, where there is one.
+    /// The problem of a much smaller problem that tells what this one will take, where there is one.
     fn smaller(&self) -> Option<Box<dyn ErasedProblem<D>>> {
         None
     }
@@ -127,7 +127,7 @@ pub trait ErasedProblem<D: Device>: Send + Sync {
 
 /// A variant on a card.
 pub struct Runner<'c, D: Device> {
-    card: &'c dyn ErasedProblem<D>,
+    erased: &'c dyn ErasedProblem<D>,
     at: usize,
 }
 
@@ -141,22 +141,22 @@ impl<D: Device> Copy for Runner<'_, D> {}
 impl<'c, D: Device> Runner<'c, D> {
     /// Its id.
     pub fn id(&self) -> &'c str {
-        self.card.id(self.at)
+        self.erased.id(self.at)
     }
 
     /// The code behind it.
     pub fn source(&self) -> SourceHash {
-        self.card.source(self.at)
+        self.erased.source(self.at)
     }
 
     /// Whether it is an official library's.
     pub fn is_library(&self) -> bool {
-        self.card.is_library(self.at)
+        self.erased.is_library(self.at)
     }
 
     /// Whether it is what the host program would call without us.
     pub fn is_usual(&self) -> bool {
-        self.card.is_usual(self.at)
+        self.erased.is_usual(self.at)
     }
 
     /// Whether reports compare winners with it: the reference, or an official library.
@@ -166,7 +166,7 @@ impl<'c, D: Device> Runner<'c, D> {
 
     /// Its answer to the problem.
     pub fn fit(&self, device: &D) -> Fit {
-        self.card.fit(self.at, device)
+        self.erased.fit(self.at, device)
     }
 
     /// Whether it can do the problem.
@@ -176,27 +176,27 @@ impl<'c, D: Device> Runner<'c, D> {
 
     /// Its tunables.
     pub fn space(&self, device: &D) -> Space {
-        self.card.space(self.at, device)
+        self.erased.space(self.at, device)
     }
 
     /// What a setting takes of the device's limits.
     pub fn needs(&self, config: &Config) -> Needs {
-        self.card.needs(self.at, config)
+        self.erased.needs(self.at, config)
     }
 
     /// The least seconds of a setting.
     pub fn floor(&self, config: &Config, ceilings: &Ceilings) -> Option<f64> {
-        self.card.floor(self.at, config, ceilings)
+        self.erased.floor(self.at, config, ceilings)
     }
 
     /// Compiles a setting.
     pub fn compile(&self, config: &Config, device: &D) -> Result<(), Rejection> {
-        self.card.compile(self.at, config, device)
+        self.erased.compile(self.at, config, device)
     }
 
     /// Builds a setting.
     pub fn build(&self, config: &Config, device: &D) -> Result<Box<dyn Kernel<D>>, Rejection> {
-        self.card.build(self.at, config, device)
+        self.erased.build(self.at, config, device)
     }
 }
 
@@ -211,7 +211,7 @@ pub struct ListedVariant<'c, D: Device> {
 impl<'c, D: Device> dyn ErasedProblem<D> + 'c {
     /// All variants, in the order of the catalog.
     pub fn runners(&self) -> impl Iterator<Item = Runner<'_, D>> {
-        (0..self.count()).map(|at| Runner { card: self.short(), at })
+        (0..self.count()).map(|at| Runner { erased: self.short(), at })
     }
 
     /// A trait object of a life no longer than the borrow's.
@@ -221,7 +221,7 @@ impl<'c, D: Device> dyn ErasedProblem<D> + 'c {
 
     /// The reference.
     pub fn reference(&self) -> Runner<'_, D> {
-        Runner { card: self.short(), at: 0 }
+        Runner { erased: self.short(), at: 0 }
     }
 
     /// A variant by its id.
@@ -251,14 +251,14 @@ impl<'c, D: Device> dyn ErasedProblem<D> + 'c {
     }
 }
 
-/// A problem with its operation's catalog, typed: the card every operation has.
+/// A problem with its operation's catalog, typed: the problem every operation has.
 pub struct TypedProblem<O: Op, D: Device> {
     problem: O::Problem,
     catalog: Catalog<O, D>,
 }
 
 impl<O: Op, D: Device> TypedProblem<O, D> {
-    /// The card of a problem.
+    /// The problem of a problem.
     pub fn new(problem: &O::Problem, catalog: &Catalog<O, D>) -> Self {
         TypedProblem { problem: problem.clone(), catalog: catalog.clone() }
     }

@@ -1,4 +1,4 @@
-//! A case: one drawing of inputs in a device's memory, ready to be launched on. A card and a seed come in; memory for
+//! A case: one drawing of inputs in a device's memory, ready to be launched on. A problem and a seed come in; memory for
 //! every slot goes out, poisoned where kernels write and between guard bands.
 
 use std::borrow::Cow;
@@ -78,14 +78,14 @@ pub struct Drawing {
 
 impl Drawing {
     /// Draws inputs from a seed, with the right answers to them.
-    pub fn new<D: Device>(card: &dyn ErasedProblem<D>, seed: u64) -> Result<Self, Error> {
-        Self::inputs(card, seed)?.answered(card)
+    pub fn new<D: Device>(problem: &dyn ErasedProblem<D>, seed: u64) -> Result<Self, Error> {
+        Self::inputs(problem, seed)?.answered(problem)
     }
 
     /// Draws inputs from a seed.
-    pub(crate) fn inputs<D: Device>(card: &dyn ErasedProblem<D>, seed: u64) -> Result<Self, Error> {
-        let (signature, arrays) = (card.signature(), card.draw(seed));
-        let wrong = |what: String| Err(Error::Device(format!("{}: {what}", card.op())));
+    pub(crate) fn inputs<D: Device>(problem: &dyn ErasedProblem<D>, seed: u64) -> Result<Self, Error> {
+        let (signature, arrays) = (problem.signature(), problem.draw(seed));
+        let wrong = |what: String| Err(Error::Device(format!("{}: {what}", problem.op())));
         if arrays.len() != signature.slots().len() {
             return wrong(format!("{} arrays were drawn for {} slots", arrays.len(), signature.slots().len()));
         }
@@ -100,11 +100,11 @@ impl Drawing {
     }
 
     /// With the right answers, unless it has them.
-    pub(crate) fn answered<D: Device>(mut self, card: &dyn ErasedProblem<D>) -> Result<Self, Error> {
-        let answers = self.answers.take().unwrap_or_else(|| card.answer(&self.arrays));
-        let lengths = card.signature().written().map(Slot::len).collect::<Vec<_>>();
+    pub(crate) fn answered<D: Device>(mut self, problem: &dyn ErasedProblem<D>) -> Result<Self, Error> {
+        let answers = self.answers.take().unwrap_or_else(|| problem.answer(&self.arrays));
+        let lengths = problem.signature().written().map(Slot::len).collect::<Vec<_>>();
         if answers.iter().map(|a| a.values.len()).collect::<Vec<_>>() != lengths {
-            return Err(Error::Device(format!("{}: the answer does not have the outputs' lengths", card.op())));
+            return Err(Error::Device(format!("{}: the answer does not have the outputs' lengths", problem.op())));
         }
         Ok(Drawing { answers: Some(answers), ..self })
     }
@@ -129,29 +129,29 @@ pub(crate) struct Placed<D: Device> {
 
 impl<D: Device> Placed<D> {
     /// Puts a drawing on a device, where there is room for it, and finds the right answers: there, or else on the host.
-    pub(crate) fn new(card: &dyn ErasedProblem<D>, device: &D, drawing: Drawing) -> Result<Self, Error> {
-        let signature = card.signature();
+    pub(crate) fn new(problem: &dyn ErasedProblem<D>, device: &D, drawing: Drawing) -> Result<Self, Error> {
+        let signature = problem.signature();
         let upload = |(slot, array): (&Slot, &Array)| match image(slot, array).filter(|_| slot.is_read()) {
             Some(image) => device.upload_queued(&image).map(Some),
             None => Ok(None),
         };
         let all = || signature.slots().iter().zip(&drawing.arrays).map(upload).collect::<Result<Vec<_>, Error>>();
         let buffers = match if D::LAUNCH_IS_CALL { None } else { Some(all()) } {
-            Some(Err(why)) if card.oracle() == Some(true) => return Err(why),
+            Some(Err(why)) if problem.oracle() == Some(true) => return Err(why),
             uploaded => uploaded.and_then(Result::ok),
         };
         let far = match &buffers {
-            Some(buffers) => ask(card, &signature, buffers, device)?,
+            Some(buffers) => ask(problem, &signature, buffers, device)?,
             None => None,
         };
-        let drawing = if far.is_some() { drawing } else { drawing.answered(card)? };
+        let drawing = if far.is_some() { drawing } else { drawing.answered(problem)? };
         Ok(Placed { drawing: Arc::new(drawing), buffers, far })
     }
 }
 
 /// Asks the oracle about what buffers hold, slot by slot.
 fn ask<D: Device>(
-    card: &dyn ErasedProblem<D>,
+    problem: &dyn ErasedProblem<D>,
     signature: &Signature,
     buffers: &[Option<D::Buffer>],
     device: &D,
@@ -162,7 +162,7 @@ fn ask<D: Device>(
         inputs.push(buffer.map(|b| device.view(b, guard(slot)..guard(slot) + slot.len())));
         read.push(buffer);
     }
-    Ok(Sealed::new(card, &read, &inputs, device)?.map(Arc::new))
+    Ok(Sealed::new(problem, &read, &inputs, device)?.map(Arc::new))
 }
 
 /// Memory for every slot of a problem on a device, and the right answers to what it holds.
@@ -183,30 +183,30 @@ pub struct Case<D: Device> {
 
 impl<D: Device> Case<D> {
     /// Draws inputs from a seed, with the right answers to them.
-    pub fn new(card: &dyn ErasedProblem<D>, device: &D, seed: u64) -> Result<Self, Error> {
-        Self::of(card, device, &Arc::new(Drawing::new(card, seed)?))
+    pub fn new(problem: &dyn ErasedProblem<D>, device: &D, seed: u64) -> Result<Self, Error> {
+        Self::of(problem, device, &Arc::new(Drawing::new(problem, seed)?))
     }
 
     /// Puts a drawing on a device.
-    pub fn of(card: &dyn ErasedProblem<D>, device: &D, drawing: &Arc<Drawing>) -> Result<Self, Error> {
-        let case = Self::upload(card, device, &drawing.arrays)?;
+    pub fn of(problem: &dyn ErasedProblem<D>, device: &D, drawing: &Arc<Drawing>) -> Result<Self, Error> {
+        let case = Self::upload(problem, device, &drawing.arrays)?;
         Ok(Case { drawing: Some(drawing.clone()), ..case })
     }
 
     /// Draws inputs for timing alone: nobody will ask for the answer.
-    pub fn without_answer(card: &dyn ErasedProblem<D>, device: &D, seed: u64) -> Result<Self, Error> {
-        Self::upload(card, device, &Drawing::inputs(card, seed)?.arrays)
+    pub fn without_answer(problem: &dyn ErasedProblem<D>, device: &D, seed: u64) -> Result<Self, Error> {
+        Self::upload(problem, device, &Drawing::inputs(problem, seed)?.arrays)
     }
 
     /// A case in memory of its own for drawings that were placed on the device.
-    pub(crate) fn among(card: &dyn ErasedProblem<D>, device: &D, placed: &Placed<D>) -> Result<Self, Error> {
-        let mut case = Self::upload(card, device, &placed.drawing.arrays)?;
+    pub(crate) fn among(problem: &dyn ErasedProblem<D>, device: &D, placed: &Placed<D>) -> Result<Self, Error> {
+        let mut case = Self::upload(problem, device, &placed.drawing.arrays)?;
         (case.drawing, case.far) = (Some(placed.drawing.clone()), placed.far.clone());
         Ok(case)
     }
 
-    fn upload(card: &dyn ErasedProblem<D>, device: &D, arrays: &[Array]) -> Result<Self, Error> {
-        let signature = card.signature();
+    fn upload(problem: &dyn ErasedProblem<D>, device: &D, arrays: &[Array]) -> Result<Self, Error> {
+        let signature = problem.signature();
         let (mut buffers, mut poison) = (Vec::new(), Vec::new());
         for (slot, array) in signature.slots().iter().zip(arrays) {
             let image = image(slot, array);
@@ -229,15 +229,15 @@ impl<D: Device> Case<D> {
     /// Puts a drawing into the same memory and finds the right answers to it: there, or else on the host.
     pub(crate) fn refill_asking(
         &mut self,
-        card: &dyn ErasedProblem<D>,
+        problem: &dyn ErasedProblem<D>,
         device: &D,
         drawing: &Arc<Drawing>,
     ) -> Result<(), Error> {
         self.refill(device, drawing)?;
-        match ask(card, &self.signature, &self.buffers, device)? {
+        match ask(problem, &self.signature, &self.buffers, device)? {
             Some(far) => self.far = Some(far),
             None if drawing.answers.is_some() => {}
-            None => self.drawing = Some(Arc::new(Drawing::clone(drawing).answered(card)?)),
+            None => self.drawing = Some(Arc::new(Drawing::clone(drawing).answered(problem)?)),
         }
         Ok(())
     }
@@ -297,7 +297,7 @@ impl<D: Device> Case<D> {
     /// Finds the right answers to what timed launches have left in memory: there, or else on the host.
     pub(crate) fn ask_again(
         &mut self,
-        card: &dyn ErasedProblem<D>,
+        problem: &dyn ErasedProblem<D>,
         device: &D,
         drawing: &Drawing,
     ) -> Result<(), Error> {
@@ -309,11 +309,11 @@ impl<D: Device> Case<D> {
             }
         }
         self.fresh = true;
-        match ask(card, &self.signature, &self.buffers, device)? {
+        match ask(problem, &self.signature, &self.buffers, device)? {
             // What was drawn is there no longer.
             Some(far) => (self.far, self.drawing) = (Some(far), None),
             None => {
-                let left = self.left_with(device, drawing)?.answered(card)?;
+                let left = self.left_with(device, drawing)?.answered(problem)?;
                 self.refill(device, &Arc::new(left))?;
             }
         }

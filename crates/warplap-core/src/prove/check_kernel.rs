@@ -29,13 +29,13 @@ pub(crate) struct KernelChecker<D: Device> {
 
 impl<D: Device> KernelChecker<D> {
     /// Draws so many sets of inputs with their right answers.
-    pub(crate) fn open(card: &dyn ErasedProblem<D>, device: &D, run: u64, drawings: u64) -> Result<Self, Error> {
-        Self::open_while(card, device, run, drawings, &|_| true)
+    pub(crate) fn open(problem: &dyn ErasedProblem<D>, device: &D, run: u64, drawings: u64) -> Result<Self, Error> {
+        Self::open_while(problem, device, run, drawings, &|_| true)
     }
 
     /// As [`KernelChecker::open`], where one more set is drawn only while there is time for what the last one took.
     pub(crate) fn open_while(
-        card: &dyn ErasedProblem<D>,
+        problem: &dyn ErasedProblem<D>,
         device: &D,
         run: u64,
         drawings: u64,
@@ -43,7 +43,7 @@ impl<D: Device> KernelChecker<D> {
     ) -> Result<Self, Error> {
         let draw = |i| {
             let started = Instant::now();
-            let placed = Placed::new(card, device, Drawing::inputs(card, seed(run, i))?)?;
+            let placed = Placed::new(problem, device, Drawing::inputs(problem, seed(run, i))?)?;
             Ok::<_, Error>((placed, started.elapsed().as_secs_f64()))
         };
         let (first, mut seconds) = draw(1)?;
@@ -56,7 +56,7 @@ impl<D: Device> KernelChecker<D> {
             placed.push(next);
             seconds = took;
         }
-        let case = Case::among(card, device, &placed[0])?.for_many(device);
+        let case = Case::among(problem, device, &placed[0])?.for_many(device);
         Ok(KernelChecker { case, drawings: placed, seconds })
     }
 

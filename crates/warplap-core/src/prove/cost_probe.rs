@@ -1,4 +1,4 @@
-//! The scout: what cannot be interrupted is tried on a smaller problem first. A card comes in; the seconds that its
+//! The scout: what cannot be interrupted is tried on a smaller problem first. A problem comes in; the seconds that its
 //! right answer and a proof of a candidate are likely to take go out.
 
 use std::cell::RefCell;
@@ -54,11 +54,11 @@ pub(crate) struct Likely {
 }
 
 impl<'g, D: Device> CostProbe<'g, D> {
-    /// A scout for a card; `None` where there is nothing to fear, or no smaller problem.
-    pub(crate) fn new(card: &dyn ErasedProblem<D>, device: &'g D, seed: u64) -> Option<Self> {
-        let small = if D::LAUNCH_IS_CALL { card.smaller()? } else { return None };
+    /// A scout for a problem; `None` where there is nothing to fear, or no smaller problem.
+    pub(crate) fn new(problem: &dyn ErasedProblem<D>, device: &'g D, seed: u64) -> Option<Self> {
+        let small = if D::LAUNCH_IS_CALL { problem.smaller()? } else { return None };
         let work = small.work().flops;
-        let times = card.work().flops / work;
+        let times = problem.work().flops / work;
         if work < TELLING || times < WORTH {
             return None;
         }

@@ -16,17 +16,17 @@ pub(crate) struct Sealed<D: Device> {
 impl<D: Device> Sealed<D> {
     /// Asks the oracle about inputs in these buffers; `None` where the host must answer, an error where it cannot.
     pub(crate) fn new(
-        card: &dyn ErasedProblem<D>,
+        problem: &dyn ErasedProblem<D>,
         buffers: &[Option<&D::Buffer>],
         inputs: &Inputs<'_, D>,
         device: &D,
     ) -> Result<Option<Self>, Error> {
-        let Some(alone) = card.oracle() else { return Ok(None) };
+        let Some(alone) = problem.oracle() else { return Ok(None) };
         let sealed = || {
             // The inputs first: an oracle that writes into them is found out like any kernel that does.
             let seal = |buffer: &Option<&D::Buffer>| buffer.map(|b| device.seal(b)).transpose();
             let of_inputs = buffers.iter().map(seal).collect::<Result<_, Error>>()?;
-            let answers = card.far_answer(inputs, device)?;
+            let answers = problem.far_answer(inputs, device)?;
             let seals = answers.iter().map(|a| device.seal(&a.values)).collect::<Result<_, Error>>()?;
             Ok(Sealed { answers, seals, inputs: of_inputs })
         };
@@ -34,7 +34,7 @@ impl<D: Device> Sealed<D> {
             Ok(sealed) => Ok(Some(sealed)),
             Err(why) if alone => Err(why),
             Err(why) => {
-                tracing::debug!("{}: the host answers: {why}", card.text());
+                tracing::debug!("{}: the host answers: {why}", problem.text());
                 Ok(None)
             }
         }

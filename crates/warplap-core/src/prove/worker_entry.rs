@@ -36,7 +36,7 @@ pub struct OpProver<O: Op, D: Device> {
 struct OpenedProblem<D: Device> {
     text: String,
     seed: u64,
-    card: Box<dyn ErasedProblem<D>>,
+    erased: Box<dyn ErasedProblem<D>>,
     prover: KernelChecker<D>,
     ragged: Option<(Box<dyn ErasedProblem<D>>, KernelChecker<D>)>,
     /// Whether a candidate has run in this memory.
@@ -57,14 +57,14 @@ impl<O: Op, D: Device> OpProver<O, D> {
                 let unknown = |e: &dyn std::fmt::Display| Refusal::Unknown(e.to_string());
                 let problem = O::parse(&request.problem).map_err(|e| unknown(&e))?;
                 let failed = |e: crate::error::Error| Rejection::LaunchFailed { reason: e.to_string() };
-                let card: Box<dyn ErasedProblem<D>> = Box::new(TypedProblem::new(&problem, &self.catalog));
-                let prover = KernelChecker::open(&*card, &*self.device, request.seed, 2).map_err(failed)?;
-                let ragged = card.ragged().map(|card| {
-                    let prover = KernelChecker::open(&*card, &*self.device, request.seed, 1);
-                    prover.map(|prover| (card, prover)).map_err(failed)
+                let erased: Box<dyn ErasedProblem<D>> = Box::new(TypedProblem::new(&problem, &self.catalog));
+                let prover = KernelChecker::open(&*erased, &*self.device, request.seed, 2).map_err(failed)?;
+                let ragged = erased.ragged().map(|erased| {
+                    let prover = KernelChecker::open(&*erased, &*self.device, request.seed, 1);
+                    prover.map(|prover| (erased, prover)).map_err(failed)
                 });
                 let (text, seed, ragged) = (request.problem.clone(), request.seed, ragged.transpose()?);
-                OpenedProblem { text, seed, card, prover, ragged, used: false }
+                OpenedProblem { text, seed, erased, prover, ragged, used: false }
             }
         };
         Ok(self.open.insert(open))
@@ -106,14 +106,14 @@ impl<D: Device> OpenedProblem<D> {
         stage(ProofStage::Build);
         let Candidate { variant: id, config, .. } = &request.candidate;
         let unknown = || Refusal::Unknown(format!("the worker does not have {id}"));
-        let kernel: Arc<dyn Kernel<D>> = self.card.find(id).ok_or_else(unknown)?.build(config, device)?.into();
+        let kernel: Arc<dyn Kernel<D>> = self.erased.find(id).ok_or_else(unknown)?.build(config, device)?.into();
         let (mut error, _) = self.prover.prove(&*kernel, device, stage)?;
         let seconds = time(&mut self.prover, &kernel, device, request.policy, stage)?;
         // Many launches in a row, then once more: what a launch leaves behind must not harm the next.
         let (again, _) = self.prover.prove_on(0, &*kernel, device, stage)?;
         error = error.max(again);
-        if let Some((card, prover)) = &mut self.ragged
-            && let Some(runner) = card.find(id).filter(|r| can(r, config, device))
+        if let Some((erased, prover)) = &mut self.ragged
+            && let Some(runner) = erased.find(id).filter(|r| can(r, config, device))
         {
             stage(ProofStage::Build);
             match runner.build(config, device) {

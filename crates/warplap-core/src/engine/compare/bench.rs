@@ -43,13 +43,13 @@ impl<D: Device> TuningEngine<D> {
     /// an Error.
     pub(crate) fn bench(
         &self,
-        card: &dyn ErasedProblem<D>,
+        problem: &dyn ErasedProblem<D>,
         variant: &str,
         config: Option<&Config>,
         samples: u32,
     ) -> Result<Result<Benched, Rejection>, Error> {
         let (device, settings) = (&*self.device, &self.settings);
-        let result = named(card, variant)?;
+        let result = named(problem, variant)?;
         if let Fit::Aside(reason) = result.fit(device) {
             return Ok(Err(Rejection::DoesNotBuild { reason: format!("{variant} stands aside: {reason}") }));
         }
@@ -57,8 +57,8 @@ impl<D: Device> TuningEngine<D> {
         let candidate = Candidate { variant: variant.into(), config, source: result.source() };
 
         device.get_ready(&self.store, f64::INFINITY);
-        let floor = self.floor(card);
-        let gate = Gate::open(card, device, settings)?;
+        let floor = self.floor(problem);
+        let gate = Gate::open(problem, device, settings)?;
         let entrant = match gate.prove(&candidate, false) {
             Ok(entrant) => entrant,
             Err(rejection) => return Ok(Err(rejection)),
@@ -86,7 +86,7 @@ impl<D: Device> TuningEngine<D> {
             let reason = format!("{:.3} us is under the floor of {:.3} us", measurement.median_us, floor * 1e6);
             return Ok(Err(Rejection::Impossible { reason }));
         }
-        let (work, floor_us) = (card.work(), floor.map(|f| f * 1e6));
+        let (work, floor_us) = (problem.work(), floor.map(|f| f * 1e6));
         Ok(Ok(Benched { candidate, error, measurement, work, floor_us, joules }))
     }
 }

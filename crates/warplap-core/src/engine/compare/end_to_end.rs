@@ -44,32 +44,32 @@ impl<O: Op, D: Device> Tuner<O, D> {
         }
         let winner = &edition.verdict.winner;
         let ranked = edition.ranked();
-        let card = self.card(problem);
-        let card: &dyn ErasedProblem<D> = &card;
+        let erased = self.erased(problem);
+        let erased: &dyn ErasedProblem<D> = &erased;
         // Where the host program has libraries of its own, its users would call those.
         let hosted = edition.trials.iter().any(|t| t.is_right() && hosts(&t.candidate.variant));
-        let is_library = |id: &str| if hosted { hosts(id) } else { card.find(id).is_some_and(|r| r.is_library()) };
+        let is_library = |id: &str| if hosted { hosts(id) } else { erased.find(id).is_some_and(|r| r.is_library()) };
         let other = |c: &Candidate| is_library(&c.variant) != is_library(&winner.variant);
         let met = edition.end_to_end_race.is_some();
         let mut others = ranked.iter().filter(|r| !met && other(&r.trial.candidate));
         let hopes = |r: &&Ranked<'_>| is_library(&r.trial.candidate.variant) || 1.0 + r.behind <= NEAR;
-        let may = |c: &Candidate| is_current(card, c) && self.engine.usable(c, card);
+        let may = |c: &Candidate| is_current(erased, c) && self.engine.usable(c, erased);
         let candidate = others.find(|r| hopes(r) && may(&r.trial.candidate))?.trial.candidate.clone();
         Some(Rival { is_library: is_library(&candidate.variant), candidate })
     }
 
     /// A candidate's kernel for a problem, where it can be built.
     pub fn built(&self, problem: &O::Problem, candidate: &Candidate) -> Option<Arc<dyn Kernel<D>>> {
-        let card = self.card(problem);
-        let card: &dyn ErasedProblem<D> = &card;
-        let runner = card.find(&candidate.variant).filter(|_| self.engine.usable(candidate, card))?;
+        let erased = self.erased(problem);
+        let erased: &dyn ErasedProblem<D> = &erased;
+        let runner = erased.find(&candidate.variant).filter(|_| self.engine.usable(candidate, erased))?;
         runner.build(&candidate.config, self.device()).ok().map(Into::into)
     }
 
     /// Takes note of a last heat: from now on its winner answers.
     pub fn settle(&self, problem: &O::Problem, gpu_contest: EndToEndRace) {
-        let (key, card) = (self.key(problem), self.card(problem));
-        let Some(mut edition) = self.engine.current(&key).filter(|_| is_current(&card, &gpu_contest.winner)) else {
+        let (key, erased) = (self.key(problem), self.erased(problem));
+        let Some(mut edition) = self.engine.current(&key).filter(|_| is_current(&erased, &gpu_contest.winner)) else {
             return;
         };
         if edition.verdict.winner != gpu_contest.winner {

@@ -42,15 +42,15 @@ pub struct Regret {
 impl<D: Device> TuningEngine<D> {
     /// Tunes the bucket's representative and the exact shape (or finds them in the store), then races the two winners
     /// on the exact shape.
-    pub(crate) fn regret(&self, card: &dyn ErasedProblem<D>, observer: &dyn Observer) -> Result<Regret, Error> {
-        let by_bucket = self.tune(card, observer)?;
+    pub(crate) fn regret(&self, erased: &dyn ErasedProblem<D>, observer: &dyn Observer) -> Result<Regret, Error> {
+        let by_bucket = self.tune(erased, observer)?;
         // What a launch would use: the bucket's winner, or what takes its place where it cannot do this shape.
-        let bucket_winner = self.choose(card, self.device.queue(), observer)?.0.candidate;
+        let bucket_winner = self.choose(erased, self.device.queue(), observer)?.0.candidate;
         let settings = Settings { bucket: Bucket::Exact, ..self.settings.clone() };
         let exact = TuningEngine::new(self.device.clone(), self.store.clone(), settings);
-        let tuned = exact.tune(card, observer)?.edition.verdict;
+        let tuned = exact.tune(erased, observer)?.edition.verdict;
         let mut regret = Regret {
-            problem: card.text(),
+            problem: erased.text(),
             bucket: self.settings.bucket.name().to_string(),
             representative: by_bucket.problem,
             bucket_us: tuned.median_us,
@@ -63,8 +63,8 @@ impl<D: Device> TuningEngine<D> {
         if regret.bucket_winner == regret.exact_winner {
             return Ok(regret);
         }
-        let gate = Gate::open(card, &*exact.device, &exact.settings)?;
-        let refused = |rejection| Error::Launch { problem: card.text(), rejection };
+        let gate = Gate::open(erased, &*exact.device, &exact.settings)?;
+        let refused = |rejection| Error::Launch { problem: erased.text(), rejection };
         let mut entrants = [
             gate.prove(&regret.bucket_winner, false).map_err(refused)?,
             gate.prove(&regret.exact_winner, false).map_err(refused)?,

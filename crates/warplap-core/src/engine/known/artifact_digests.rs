@@ -13,10 +13,10 @@ const MOST: usize = 8;
 
 impl<D: Device> TuningEngine<D> {
     /// The digests behind the winner and its ties; none on a device that compiles nothing.
-    pub(crate) fn artifacts_of(&self, card: &dyn ErasedProblem<D>, verdict: &Verdict) -> BTreeSet<String> {
+    pub(crate) fn artifacts_of(&self, problem: &dyn ErasedProblem<D>, verdict: &Verdict) -> BTreeSet<String> {
         let answering = [&verdict.winner].into_iter().chain(verdict.ties.iter().take(MOST));
         let built = answering.filter_map(|candidate| {
-            let runner = card.find(&candidate.variant)?;
+            let runner = problem.find(&candidate.variant)?;
             // They were built a moment ago, and are found where they are kept.
             Some(self.device.built_from(&mut || drop(runner.build(&candidate.config, &self.device))))
         });

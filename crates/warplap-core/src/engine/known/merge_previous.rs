@@ -12,12 +12,12 @@ const ELSEWHERE: &str = "it lost on the machine the record came from";
 /// What an earlier edition knows besides: trials and skips of variants that did not race now. Code that is not there
 /// any more is forgotten; a variant that is not in the catalog may come back.
 pub(crate) fn carry_over<D: Device>(
-    card: &dyn ErasedProblem<D>,
+    problem: &dyn ErasedProblem<D>,
     edition: &TuningRun,
     outcomes: &mut Outcomes,
     skipped: &mut Vec<Skipped>,
 ) {
-    let standing = |id: &str, source: &SourceHash| card.find(id).is_none_or(|v| v.source() == *source);
+    let standing = |id: &str, source: &SourceHash| problem.find(id).is_none_or(|v| v.source() == *source);
     for old in edition.trials.iter().filter(|t| standing(&t.candidate.variant, &t.candidate.source)) {
         let before = outcomes.trials.iter().position(|t| t.candidate == old.candidate);
         // Whose turn did not come this time is as far as it was.
@@ -40,12 +40,12 @@ pub(crate) fn carry_over<D: Device>(
 /// What an edition from elsewhere knows besides: its trials were none of this machine's. Who did not race now counts as
 /// skipped, so that it is no newcomer the next time.
 pub(crate) fn mention<D: Device>(
-    card: &dyn ErasedProblem<D>,
+    problem: &dyn ErasedProblem<D>,
     edition: &TuningRun,
     outcomes: &Outcomes,
     skipped: &mut Vec<Skipped>,
 ) {
-    let current = |id: &str, source: &SourceHash| card.find(id).is_some_and(|v| v.source() == *source);
+    let current = |id: &str, source: &SourceHash| problem.find(id).is_some_and(|v| v.source() == *source);
     let met = |c: &Candidate| outcomes.trials.iter().any(|t| t.candidate == *c);
     for Candidate { variant, source, .. } in edition.trials.iter().map(|t| &t.candidate).filter(|c| !met(c)) {
         let known = skipped.iter_mut().find(|s| s.variant == *variant && s.reason == ELSEWHERE);

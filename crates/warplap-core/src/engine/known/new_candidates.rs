@@ -1,4 +1,4 @@
-//! Newcomers: an edition and a card come in; who of the card it has not met goes out.
+//! Newcomers: an edition and a problem come in; who of the problem it has not met goes out.
 //!
 //! A variant is known by its code. Where its configs were given one by one (a list in a user's program, which may grow
 //! while the code stays), each of them counts.
@@ -13,12 +13,12 @@ use crate::space::{Config, Space};
 
 impl<D: Device> TuningEngine<D> {
     /// Variants that an edition does not know in their present form.
-    pub(crate) fn newcomers(&self, edition: &TuningRun, card: &dyn ErasedProblem<D>) -> Vec<String> {
+    pub(crate) fn newcomers(&self, edition: &TuningRun, problem: &dyn ErasedProblem<D>) -> Vec<String> {
         let known = |v: &Runner<'_, D>| {
             let (id, source) = (v.id(), v.source());
             is_known(edition, id, &source) && !has_grown(edition, id, &source, &v.space(&self.device))
         };
-        let new = card.runners().filter(|v| !known(v)).filter(|v| v.fits(&self.device));
+        let new = problem.runners().filter(|v| !known(v)).filter(|v| v.fits(&self.device));
         new.map(|v| v.id().to_string()).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Sizes that share a key: a card whose key was raced at another size comes in; who answers at this one goes out.
+//! Sizes that share a key: a problem whose key was raced at another size comes in; who answers at this one goes out.
 //!
 //! The winner of one size is not believed at another. Where sizes around it agree, what they agree on answers; else a
 //! few race at once: the winners known, the best of other variants, and the library's own call, so that nobody gets
@@ -82,7 +82,7 @@ impl<D: Device> TuningEngine<D> {
     pub(crate) fn at_size(
         &self,
         key: &Key,
-        card: &dyn ErasedProblem<D>,
+        erased: &dyn ErasedProblem<D>,
         queue: &D::Queue,
         observer: &dyn Observer,
         decided: (Candidate, How),
@@ -91,45 +91,45 @@ impl<D: Device> TuningEngine<D> {
         if !matches!(self.settings.bucket, Bucket::Changing) || !matches!(how, How::Raced | How::Stored) {
             return (candidate, how, true);
         }
-        let card = &*card.representative(&self.settings.bucket);
-        let text = card.text();
+        let erased = &*erased.representative(&self.settings.bucket);
+        let text = erased.text();
         let Some(sizes) = self.sizes(key).filter(|sizes| sizes.raced != text) else {
             return (candidate, how, true);
         };
-        if let Some(known) = self.believed(card, &sizes) {
+        if let Some(known) = self.believed(erased, &sizes) {
             return (known, How::Stored, true);
         }
         let may = sizes.others.len() < MOST && sizes.seconds() < self.settings.budget.seconds;
         let busy = self.device.busy(queue);
         if let (Some(busy), Mode::Tune) = (&busy, self.settings.mode) {
-            let (candidate, how) = self.library_choice(card, busy);
+            let (candidate, how) = self.library_choice(erased, busy);
             return (candidate, how, false);
         }
         let free = busy.is_none();
         if may && free && self.settings.mode == Mode::Background {
-            self.race_few_beside(key, card, candidate.clone());
+            self.race_few_beside(key, erased, candidate.clone());
         }
         if may && self.settings.mode == Mode::Tune {
-            match self.race_few(key, card, &candidate, observer) {
+            match self.race_few(key, erased, &candidate, observer) {
                 Ok(winner) => return (winner, How::Stored, true),
                 Err(error) => tracing::debug!("{text}: the winner of {} answers: {error}", sizes.raced),
             }
         }
-        match near::nearest(&sizes.seen(), &text).filter(|c| self.is_of_use(c, card)) {
+        match near::nearest(&sizes.seen(), &text).filter(|c| self.is_of_use(c, erased)) {
             Some(nearest) => (nearest, How::Stored, true),
             None => (candidate, how, true),
         }
     }
 
     /// What is said of a size that was not the one that was raced for its key.
-    pub(crate) fn tell_of_size(&self, key: &Key, card: &dyn ErasedProblem<D>) -> Option<String> {
+    pub(crate) fn tell_of_size(&self, key: &Key, erased: &dyn ErasedProblem<D>) -> Option<String> {
         if !matches!(self.settings.bucket, Bucket::Changing) {
             return None;
         }
-        let card = &*card.representative(&self.settings.bucket);
-        let sizes = self.sizes(key).filter(|sizes| sizes.raced != card.text())?;
-        let what = near::differences(&card.text(), &sizes.raced)?;
-        Some(match (sizes.at(&card.text()), self.believed(card, &sizes)) {
+        let erased = &*erased.representative(&self.settings.bucket);
+        let sizes = self.sizes(key).filter(|sizes| sizes.raced != erased.text())?;
+        let what = near::differences(&erased.text(), &sizes.raced)?;
+        Some(match (sizes.at(&erased.text()), self.believed(erased, &sizes)) {
             (Some(size), _) => {
                 let n = size.behind.len();
                 format!("the race was at {what}; at this size {} won a short race of {n}", size.winner)
@@ -142,14 +142,14 @@ impl<D: Device> TuningEngine<D> {
     }
 
     /// Who is known to be ahead at this size: it was raced, or those around it agree.
-    fn believed(&self, card: &dyn ErasedProblem<D>, sizes: &Sizes) -> Option<Candidate> {
-        let exact = sizes.at(&card.text()).map(|size| size.winner.clone());
-        let result = exact.or_else(|| near::agreed(&sizes.seen(), &card.text()))?;
-        self.is_of_use(&result, card).then_some(result)
+    fn believed(&self, erased: &dyn ErasedProblem<D>, sizes: &Sizes) -> Option<Candidate> {
+        let exact = sizes.at(&erased.text()).map(|size| size.winner.clone());
+        let result = exact.or_else(|| near::agreed(&sizes.seen(), &erased.text()))?;
+        self.is_of_use(&result, erased).then_some(result)
     }
 
-    fn is_of_use(&self, candidate: &Candidate, card: &dyn ErasedProblem<D>) -> bool {
-        is_current(card, candidate) && self.usable(candidate, card)
+    fn is_of_use(&self, candidate: &Candidate, erased: &dyn ErasedProblem<D>) -> bool {
+        is_current(erased, candidate) && self.usable(candidate, erased)
     }
 
     /// What is known of a key's sizes: as this process saw it last, else as the store has it.
@@ -178,7 +178,7 @@ impl<D: Device> TuningEngine<D> {
     fn race_few(
         &self,
         key: &Key,
-        card: &dyn ErasedProblem<D>,
+        erased: &dyn ErasedProblem<D>,
         usual: &Candidate,
         observer: &dyn Observer,
     ) -> Result<Candidate, Error> {
@@ -186,10 +186,10 @@ impl<D: Device> TuningEngine<D> {
         let gone = || Error::Unknown(format!("{key}: its record is gone"));
         let sizes = self.read_sizes(key).ok_or_else(gone)?;
         // Whoever held the lock may have raced it meanwhile.
-        if let Some(known) = self.believed(card, &sizes) {
+        if let Some(known) = self.believed(erased, &sizes) {
             return Ok(known);
         }
-        let few = self.few(card, &sizes);
+        let few = self.few(erased, &sizes);
         let seconds = self.settings.budget.seconds * SHARE;
         let budget = Budget { seconds, afterwards: 0.0, ..self.settings.budget };
         let (eps, delta) = (self.settings.eps.max(ROUGH), self.settings.delta.max(ROUGH));
@@ -199,30 +199,30 @@ impl<D: Device> TuningEngine<D> {
         let part = Part::Finals(few.clone());
         let incumbent = few.iter().find(|c| *c == usual);
         let known = KnownBefore { incumbent, part: Some(&part), ..KnownBefore::default() };
-        let Contested { outcomes, .. } = engine.contest(card, observer, known, (&timing, &running))?;
-        let nothing = |why: &Rejection| Error::NothingRight { problem: card.text(), rejection: why.clone() };
+        let Contested { outcomes, .. } = engine.contest(erased, observer, known, (&timing, &running))?;
+        let nothing = |why: &Rejection| Error::NothingRight { problem: erased.text(), rejection: why.clone() };
         let verdict = outcomes.verdict.as_ref().map_err(nothing)?;
         let by = |c: &Candidate| if *c == verdict.winner { Some(0.0) } else { Some(outcomes.behind.get(c)?.by) };
         let right = outcomes.trials.iter().filter(|t| t.is_right());
         let behind: Vec<_> = right.filter_map(|t| Some((t.candidate.clone(), by(&t.candidate)?))).collect();
         // Where there was no time for the winner that is known, nobody has beaten it.
         if incumbent.is_some_and(|c| behind.iter().all(|(other, _)| other != c) && !outcomes.lost(c)) {
-            return Err(Error::NoTime { problem: card.text(), needed: seconds, budget: seconds });
+            return Err(Error::NoTime { problem: erased.text(), needed: seconds, budget: seconds });
         }
         let holds = |(c, by): &&(Candidate, f64)| sizes.by_call && *c == sizes.winner && *by < CALL;
         let winner = behind.iter().find(holds).map_or(&verdict.winner, |(c, _)| c).clone();
-        tracing::debug!("{}: {winner} of {} in {:.3} s", card.text(), few.len(), running.seconds());
+        tracing::debug!("{}: {winner} of {} in {:.3} s", erased.text(), few.len(), running.seconds());
         self.keep_size(
             key,
-            AtSize { problem: card.text(), winner: winner.clone(), behind, seconds: running.seconds() },
+            AtSize { problem: erased.text(), winner: winner.clone(), behind, seconds: running.seconds() },
         );
         Ok(winner)
     }
 
     /// Who races at an unseen size: the winners known, the best of other variants, and the library's own call.
-    fn few(&self, card: &dyn ErasedProblem<D>, sizes: &Sizes) -> Vec<Candidate> {
+    fn few(&self, erased: &dyn ErasedProblem<D>, sizes: &Sizes) -> Vec<Candidate> {
         let mut few = vec![sizes.winner.clone()];
-        few.extend(near::nearest(&sizes.seen(), &card.text()));
+        few.extend(near::nearest(&sizes.seen(), &erased.text()));
         let mut variants: Vec<&str> = Vec::new();
         for (candidate, _) in &sizes.ranked {
             if variants.len() < VARIANTS && !variants.contains(&candidate.variant.as_str()) {
@@ -231,13 +231,13 @@ impl<D: Device> TuningEngine<D> {
             }
         }
         few.extend(sizes.ranked.get(1).map(|(c, _)| c.clone()));
-        let is_library = |c: &Candidate| card.find(&c.variant).is_some_and(|r| r.is_library());
+        let is_library = |c: &Candidate| erased.find(&c.variant).is_some_and(|r| r.is_library());
         few.extend(sizes.ranked.iter().map(|(c, _)| c).find(|c| is_library(c)).cloned());
         // Settings that this size does not have give way to the nearest that it has.
-        let mut few: Vec<Candidate> = few.iter().filter_map(|c| self.carried(card, c)).collect();
-        few.push(self.library_choice(card, "").0);
+        let mut few: Vec<Candidate> = few.iter().filter_map(|c| self.carried(erased, c)).collect();
+        few.push(self.library_choice(erased, "").0);
         let mut met = Vec::new();
-        few.retain(|c| self.is_of_use(c, card) && !met.contains(c) && (met.push(c.clone()), true).1);
+        few.retain(|c| self.is_of_use(c, erased) && !met.contains(c) && (met.push(c.clone()), true).1);
         few
     }
 
@@ -255,16 +255,16 @@ impl<D: Device> TuningEngine<D> {
     }
 
     /// Sends a race of a few to the background; whoever listens hears when it is decided.
-    fn race_few_beside(&self, key: &Key, card: &dyn ErasedProblem<D>, usual: Candidate) {
-        let (key, card, device, store) = (key.clone(), card.boxed(), self.device.clone(), self.store.clone());
+    fn race_few_beside(&self, key: &Key, erased: &dyn ErasedProblem<D>, usual: Candidate) {
+        let (key, erased, device, store) = (key.clone(), erased.boxed(), self.device.clone(), self.store.clone());
         let (settings, known) = (self.settings.clone(), self.known.clone());
         background::send(Box::new(move |stop| {
             let settings = Settings { mode: Mode::Tune, stop: stop.clone(), ..settings };
             let engine = TuningEngine { known: known.clone(), ..TuningEngine::new(device.clone(), store, settings) };
-            match device.beside_capture(|| engine.race_few(&key, &*card, &usual, &Silent)) {
+            match device.beside_capture(|| engine.race_few(&key, &*erased, &usual, &Silent)) {
                 Ok(winner) if winner != usual => known.tell(),
                 Ok(_) => {}
-                Err(error) => tracing::debug!("{}: {error}", card.text()),
+                Err(error) => tracing::debug!("{}: {error}", erased.text()),
             }
         }));
     }

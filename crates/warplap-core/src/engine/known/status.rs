@@ -1,4 +1,4 @@
-//! What is known without measuring: a card comes in; what the store has of its key, and how each variant stands to the
+//! What is known without measuring: a problem comes in; what the store has of its key, and how each variant stands to the
 //! problem, go out.
 
 use crate::candidates::candidate::SourceHash;
@@ -54,10 +54,10 @@ pub struct StoredAnswer {
 
 impl<D: Device> TuningEngine<D> {
     /// What the store knows of a problem; measures nothing.
-    pub fn find(&self, card: &dyn ErasedProblem<D>) -> StoredAnswer {
-        let key = self.key(card);
+    pub fn find(&self, problem: &dyn ErasedProblem<D>) -> StoredAnswer {
+        let key = self.key(problem);
         let (soft, local) = (self.device.fingerprint().soft_id(), self.store.id());
-        let how = self.lookup(card, &key).map(|(_, how)| how);
+        let how = self.lookup(problem, &key).map(|(_, how)| how);
         let (mut matched, edition, record) = match self.store.lookup(&key, self.device.fingerprint()) {
             Match::Exact(record) => {
                 let edition = record.current(&soft, local).cloned();
@@ -78,16 +78,16 @@ impl<D: Device> TuningEngine<D> {
             }
             Match::Miss => ("miss: the store does not know the key".to_string(), None, None),
         };
-        let raced = card.representative(&self.settings.bucket);
+        let raced = problem.representative(&self.settings.bucket);
         let newcomers = edition.as_ref().map(|e| self.newcomers(e, &*raced)).unwrap_or_default();
-        let proved = edition.as_ref().zip(how.as_ref()).is_some_and(|result| self.is_admitted(&key, card, result));
+        let proved = edition.as_ref().zip(how.as_ref()).is_some_and(|result| self.is_admitted(&key, problem, result));
         if edition.is_some() && !proved {
             matched.push_str("; its winner was not proved here yet: it is before its first use");
         }
-        let of_size = edition.as_ref().and_then(|_| self.tell_of_size(&key, card));
+        let of_size = edition.as_ref().and_then(|_| self.tell_of_size(&key, problem));
         if let Some(text) = &of_size {
             matched.push_str(&format!("; {text}"));
-        } else if let Some(other) = edition.as_ref().and_then(|e| self.stand_in(&key, card, e)) {
+        } else if let Some(other) = edition.as_ref().and_then(|e| self.stand_in(&key, problem, e)) {
             matched
                 .push_str(&format!("; it was raced for another size of its bucket, and {other} answers for this one"));
         }
@@ -95,8 +95,8 @@ impl<D: Device> TuningEngine<D> {
     }
 
     /// The variants in their order, as they stand to a problem.
-    pub(crate) fn standings(&self, card: &dyn ErasedProblem<D>) -> Vec<VariantStatus> {
-        let pruned = prune(&card.list(&self.device).0, &*self.device);
+    pub(crate) fn standings(&self, problem: &dyn ErasedProblem<D>) -> Vec<VariantStatus> {
+        let pruned = prune(&problem.list(&self.device).0, &*self.device);
         let values = |a: &Axis| a.values().iter().map(ToString::to_string).collect();
         let axes = |s: &Space| s.axes().iter().map(|a| (a.name().to_string(), values(a))).collect();
         let stand = |v: Runner<'_, D>| {
@@ -104,36 +104,36 @@ impl<D: Device> TuningEngine<D> {
             VariantStatus {
                 id: v.id().to_string(),
                 source: v.source(),
-                reference: v.id() == card.reference().id(),
+                reference: v.id() == problem.reference().id(),
                 library: v.is_library(),
                 fit: Some(v.fit(&self.device)),
                 configs: arm.map_or(0, |a| usize::try_from(a.len()).unwrap_or(usize::MAX)),
                 axes: arm.map(|a| axes(&a.space)).unwrap_or_default(),
             }
         };
-        card.runners().map(stand).collect()
+        problem.runners().map(stand).collect()
     }
 
     /// Compiles one config of a variant.
     pub(crate) fn compile(
         &self,
-        card: &dyn ErasedProblem<D>,
+        problem: &dyn ErasedProblem<D>,
         variant: &str,
         config: &Config,
     ) -> Result<Result<(), Rejection>, Error> {
-        Ok(named(card, variant)?.compile(config, &self.device))
+        Ok(named(problem, variant)?.compile(config, &self.device))
     }
 
     /// A variant's space for a problem.
-    pub(crate) fn space(&self, card: &dyn ErasedProblem<D>, variant: &str) -> Result<Space, Error> {
-        Ok(named(card, variant)?.space(&self.device))
+    pub(crate) fn space(&self, problem: &dyn ErasedProblem<D>, variant: &str) -> Result<Space, Error> {
+        Ok(named(problem, variant)?.space(&self.device))
     }
 }
 
 /// The variant of this id.
-pub(crate) fn named<'c, D: Device>(card: &'c dyn ErasedProblem<D>, id: &str) -> Result<Runner<'c, D>, Error> {
-    card.find(id).ok_or_else(|| {
-        let known = card.runners().map(|v| v.id()).collect::<Vec<_>>().join(", ");
+pub(crate) fn named<'c, D: Device>(problem: &'c dyn ErasedProblem<D>, id: &str) -> Result<Runner<'c, D>, Error> {
+    problem.find(id).ok_or_else(|| {
+        let known = problem.runners().map(|v| v.id()).collect::<Vec<_>>().join(", ");
         Error::Unknown(format!("unknown variant '{id}': expected one of {known}"))
     })
 }

@@ -18,8 +18,8 @@ const OTHER_OBJECTIVE: f64 = 1.0;
 
 impl<D: Device> TuningEngine<D> {
     /// What was measured elsewhere and what it cost there, best first.
-    pub(crate) fn elsewhere(&self, card: &dyn ErasedProblem<D>) -> Vec<(Candidate, f64)> {
-        let key = self.key(card);
+    pub(crate) fn elsewhere(&self, problem: &dyn ErasedProblem<D>) -> Vec<(Candidate, f64)> {
+        let key = self.key(problem);
         let edition = match self.store.lookup(&key, self.device.fingerprint()) {
             Match::Foreign(record, _) => record.editions.last().cloned(),
             Match::Near(record) => record.stale(&self.device.fingerprint().soft_id(), self.store.id()).cloned(),

@@ -24,7 +24,7 @@ impl<D: Device> Gate<'_, D> {
             return Ok(());
         }
         let unknown = || Rejection::DoesNotBuild { reason: format!("no variant is called {}", candidate.variant) };
-        let runner = self.card.find(&candidate.variant).ok_or_else(unknown)?;
+        let runner = self.problem.find(&candidate.variant).ok_or_else(unknown)?;
         let kernel = self.judged(candidate, runner.build(&candidate.config, self.device))?;
         let (error, seconds) =
             self.prove_right(candidate, &*kernel).inspect_err(|why| self.put_away(candidate, why))?;
@@ -39,17 +39,17 @@ impl<D: Device> Gate<'_, D> {
         if let Some(passed) = self.proofs.as_ref().and_then(|p| p.find(candidate)) {
             return Ok(Some(passed));
         }
-        let trusted = self.card.is_baseline(&candidate.variant);
+        let trusted = self.problem.is_baseline(&candidate.variant);
         let (wanted, patience) = self.patience_with(candidate);
         let request = SandboxRequest {
-            problem: self.card.text(),
+            problem: self.problem.text(),
             candidate: candidate.clone(),
             seed: self.settings.seed,
             policy: self.settings.policy,
             patience,
             trusted,
         };
-        let outcome = self.card.sandbox(&request, self.device).transpose();
+        let outcome = self.problem.sandbox(&request, self.device).transpose();
         if patience < wanted && matches!(outcome, Err(Rejection::TimedOut { .. })) {
             // It was the budget that ended it, which says nothing against it.
             return outcome;
@@ -74,7 +74,7 @@ impl<D: Device> Gate<'_, D> {
 
     /// Seconds after which launches of a candidate count as hung: how many it should have, and how many there are.
     pub(super) fn patience_with(&self, candidate: &Candidate) -> (f64, f64) {
-        let trusted = self.card.is_baseline(&candidate.variant);
+        let trusted = self.problem.is_baseline(&candidate.variant);
         let wanted = if trusted { LONGEST } else { self.patience() };
         (wanted, wanted.min(self.running.map_or(LONGEST, Running::left).max(SHORTEST)))
     }
@@ -93,7 +93,7 @@ impl<D: Device> Gate<'_, D> {
     /// Seconds after which launches count as hung.
     fn patience(&self) -> f64 {
         let cold = self.settings.policy.cache == CacheState::Cold;
-        let floor = || self.card.least(&*self.device.ceilings()?, cold);
+        let floor = || self.problem.least(&*self.device.ceilings()?, cold);
         let best = *self.best.borrow();
         let expected = if best.is_finite() { best } else { floor().unwrap_or(LONGEST) };
         (PATIENCE * expected).clamp(SHORTEST, LONGEST)
@@ -107,13 +107,13 @@ impl<D: Device> Gate<'_, D> {
         // Somebody must be left to fall back on.
         let needed = self.is_last_resort(candidate);
         if let Some(quarantine) = self.quarantine.as_ref().filter(|_| quarantine::deserved(rejection) && !needed) {
-            quarantine.put(candidate, rejection, &self.card.text());
+            quarantine.put(candidate, rejection, &self.problem.text());
         }
     }
 
     /// Whether a candidate is the reference as it is without tuning, which answers when everyone else has failed.
     fn is_last_resort(&self, candidate: &Candidate) -> bool {
-        let reference = self.card.reference();
+        let reference = self.problem.reference();
         let usual = || reference.space(self.device).default_config();
         reference.id() == candidate.variant && usual().is_none_or(|config| config == candidate.config)
     }
@@ -125,7 +125,7 @@ impl<D: Device> Gate<'_, D> {
 
     /// Whether a candidate is a library's.
     pub(crate) fn is_library(&self, candidate: &Candidate) -> bool {
-        self.card.find(&candidate.variant).is_some_and(|runner| runner.is_library())
+        self.problem.find(&candidate.variant).is_some_and(|runner| runner.is_library())
     }
 
     /// Why a candidate is not tried, if it is in quarantine.
@@ -137,10 +137,10 @@ impl<D: Device> Gate<'_, D> {
     /// Why a candidate is not tried, if its key was raced to its end before without it.
     pub(crate) fn passed_over(&self, candidate: &Candidate) -> Option<String> {
         let proofs = self.proofs.as_ref().filter(|_| !self.settings.again)?;
-        if proofs.refused(candidate) && self.card.reference().id() != candidate.variant {
+        if proofs.refused(candidate) && self.problem.reference().id() != candidate.variant {
             return Some("it could not be built in a worker before".to_string());
         }
-        let over = !self.card.is_baseline(&candidate.variant) && proofs.passed_over(candidate);
+        let over = !self.problem.is_baseline(&candidate.variant) && proofs.passed_over(candidate);
         over.then(|| "the key was raced to its end without it before".to_string())
     }
 

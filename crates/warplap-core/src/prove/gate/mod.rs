@@ -51,7 +51,7 @@ pub(crate) struct Entrant<'g, D: Device> {
 
 /// Inputs, answers and buffers that all candidates of one key are proved and timed on.
 pub(crate) struct Gate<'g, D: Device> {
-    card: &'g dyn ErasedProblem<D>,
+    problem: &'g dyn ErasedProblem<D>,
     device: &'g D,
     settings: &'g Settings,
     // What proofs may take; as long as they like where there is none.
@@ -75,19 +75,23 @@ pub(crate) struct Gate<'g, D: Device> {
 
 impl<'g, D: Device> Gate<'g, D> {
     /// Draws as many sets of inputs to be timed on as the policy asks for.
-    pub(crate) fn open(card: &'g dyn ErasedProblem<D>, device: &'g D, settings: &'g Settings) -> Result<Self, Error> {
-        let draw = |i: u64| Case::without_answer(card, device, seed(settings.seed, 100 + i));
+    pub(crate) fn open(
+        problem: &'g dyn ErasedProblem<D>,
+        device: &'g D,
+        settings: &'g Settings,
+    ) -> Result<Self, Error> {
+        let draw = |i: u64| Case::without_answer(problem, device, seed(settings.seed, 100 + i));
         let first = draw(0)?;
         let sets = device.sets(settings.policy, first.footprint()).max(1) as u64;
         let others = (1..sets).map(draw);
         let timed = std::iter::once(Ok(first)).chain(others).collect::<Result<Vec<Case<D>>, Error>>()?;
-        Ok(Gate { timed: RefCell::new(timed), ..Gate::untimed(card, device, settings) })
+        Ok(Gate { timed: RefCell::new(timed), ..Gate::untimed(problem, device, settings) })
     }
 
     /// A gate where candidates are proved and nothing is timed.
-    pub(crate) fn untimed(card: &'g dyn ErasedProblem<D>, device: &'g D, settings: &'g Settings) -> Self {
+    pub(crate) fn untimed(problem: &'g dyn ErasedProblem<D>, device: &'g D, settings: &'g Settings) -> Self {
         Gate {
-            card,
+            problem,
             device,
             settings,
             running: None,
@@ -119,8 +123,8 @@ impl<'g, D: Device> Gate<'g, D> {
     /// Draws what the winner will be proved on while others are measured, where that does not disturb the clock.
     pub(crate) fn draw_ahead(&self) {
         if !D::LAUNCH_IS_CALL {
-            let (card, seed) = (self.card.boxed(), self.fresh_seed());
-            *self.drawing.borrow_mut() = Some(std::thread::spawn(move || drawn(&*card, seed)));
+            let (problem, seed) = (self.problem.boxed(), self.fresh_seed());
+            *self.drawing.borrow_mut() = Some(std::thread::spawn(move || drawn(&*problem, seed)));
         }
     }
 
@@ -131,7 +135,7 @@ impl<'g, D: Device> Gate<'g, D> {
     /// Builds a candidate, proves it right in a worker or here, and makes it ready to be timed.
     pub(crate) fn prove(&'g self, candidate: &Candidate, incumbent: bool) -> Result<Entrant<'g, D>, Rejection> {
         let unknown = || Rejection::DoesNotBuild { reason: format!("no variant is called {}", candidate.variant) };
-        let runner = self.card.find(&candidate.variant).ok_or_else(unknown)?;
+        let runner = self.problem.find(&candidate.variant).ok_or_else(unknown)?;
         // Where a library is loaded in a process of its own, it may take that down already.
         let build = || {
             let built = self.timing.of("build", || runner.build(&candidate.config, self.device));
@@ -183,7 +187,7 @@ impl<'g, D: Device> Gate<'g, D> {
             closed => {
                 let started = Instant::now();
                 let small = |seconds: f64| self.running.is_none_or(|r| r.is_small(seconds));
-                let opened = KernelChecker::open_while(self.card, self.device, self.settings.seed, 2, &small);
+                let opened = KernelChecker::open_while(self.problem, self.device, self.settings.seed, 2, &small);
                 let opened = opened.map_err(|e| Rejection::LaunchFailed { reason: e.to_string() })?;
                 if small(opened.seconds) {
                     // The winner is proved on a drawing of its own at the end.
@@ -214,7 +218,7 @@ impl<'g, D: Device> Gate<'g, D> {
             Some(drawing) => drawing,
             None => {
                 let ahead = self.drawing.borrow_mut().take().and_then(|thread| thread.join().ok());
-                let drawing = ahead.unwrap_or_else(|| drawn(self.card, self.fresh_seed()))?;
+                let drawing = ahead.unwrap_or_else(|| drawn(self.problem, self.fresh_seed()))?;
                 self.fresh.get_or_init(|| Arc::new(drawing))
             }
         };
@@ -229,19 +233,19 @@ impl<'g, D: Device> Gate<'g, D> {
             // On inputs as its timed launches have left them: what it remembers of them is out of date by a few elements,
             // unless it had to look again at the very last launch. So twice.
             let case = &mut self.timed.borrow_mut()[0];
-            case.ask_again(self.card, device, drawing)?;
+            case.ask_again(self.problem, device, drawing)?;
             if let Err(rejection) = case.verify(&*kernel, device) {
                 return Ok(Err(rejection));
             }
         }
         let mut timed = self.timed.borrow_mut();
         let case = &mut timed[0];
-        case.refill_asking(self.card, device, drawing)?;
+        case.refill_asking(self.problem, device, drawing)?;
         Ok(case.verify(&*kernel, device).and_then(|_| case.inputs_untouched(device)))
     }
 }
 
 /// Inputs, with the right answer unless it will be asked for on the device.
-fn drawn<D: Device>(card: &dyn ErasedProblem<D>, seed: u64) -> Result<Drawing, Error> {
-    if card.oracle().is_some() { Drawing::inputs(card, seed) } else { Drawing::new(card, seed) }
+fn drawn<D: Device>(problem: &dyn ErasedProblem<D>, seed: u64) -> Result<Drawing, Error> {
+    if problem.oracle().is_some() { Drawing::inputs(problem, seed) } else { Drawing::new(problem, seed) }
 }

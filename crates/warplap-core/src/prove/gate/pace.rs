@@ -32,7 +32,7 @@ impl<D: Device> Gate<'_, D> {
         if !self.settings.objective.is_time() {
             return None;
         }
-        let runner = self.card.find(&candidate.variant)?;
+        let runner = self.problem.find(&candidate.variant)?;
         let floor = runner.floor(&candidate.config, &*self.device.ceilings()?)? * IMPOSSIBLE_BELOW;
         (floor > *self.best.borrow()).then(|| "its own roofline is above the best time seen".to_string())
     }
@@ -48,7 +48,7 @@ impl<D: Device> Gate<'_, D> {
             return Some(TooLong::NoTime);
         }
         let far = likely.launch > FAR * best && likely.launch > SLOW_SECONDS && self.settings.objective.is_time();
-        (far && !self.card.is_baseline(&candidate.variant)).then_some(TooLong::FarBehind)
+        (far && !self.problem.is_baseline(&candidate.variant)).then_some(TooLong::FarBehind)
     }
 
     /// The best time seen was no honest one: it is forgotten.
