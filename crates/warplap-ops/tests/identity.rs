@@ -146,6 +146,10 @@ fn kernels_have_the_headers_they_include_and_no_others() {
         ["ampere", "attention", "attention_ampere", "element", "packed", "philox", "squares"]
     );
     assert_eq!(
+        headers("attention/cuda/flash_lazy.rs"),
+        ["attention", "attention_hopper", "element", "hopper", "packed", "philox"]
+    );
+    assert_eq!(
         headers("attention/cuda/flash_wgmma.rs"),
         ["attention", "attention_hopper", "element", "hopper", "packed", "philox", "squares"]
     );

@@ -15,8 +15,8 @@ const NOT_NAMES: [&str; 19] = [
 const EITHER: [&str; 1] = ["OpenMp"];
 
 /// The packages that are held to it.
-const PACKAGES: [&str; 12] =
-    ["core", "worker", "cpu", "cuda", "report", "graph", "session", "spec", "cli", "fleet", "standin", "fuzz"];
+const PACKAGES: [&str; 13] =
+    ["core", "worker", "cpu", "cuda", "report", "graph", "session", "spec", "cli", "fleet", "standin", "fuzz", "py"];
 
 fn sources(folder: &Path, all: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder") {

@@ -31,7 +31,7 @@ from .whole import Changed, Whole, changed, drawn, gpu_of, in_a_row, reference
 _log = logging.getLogger("warplap")
 
 # Partitions that race as whole chains, and that are told by their parts.
-_RACED, _TOLD = 4, 16
+_RACED, _PREDICTED = 4, 16
 
 # Of graphs with few nodes more race: they are compiled soon, and where the host decides the sums mislead the most (of
 # forty chains on a GPU the two worst choices were made where the best was the fifth by its parts).
@@ -159,7 +159,7 @@ def _chosen(
         inner.copies = layer.copies
         result = layer.partition(plan, inner.winner, arguments, inductor.records)
         return inner, [result], [result] if result.kinds else []
-    partitions = plan.partitions(timed(plan, arguments, inductor.records), _TOLD)
+    partitions = plan.partitions(timed(plan, arguments, inductor.records), _PREDICTED)
     legal = [p for p in partitions if math.isfinite(p.seconds)]
     return None, legal, _unlike([p for p in legal if p.kinds], _RACED_SHORT if len(plan.nodes) <= _SHORT else _RACED)
 

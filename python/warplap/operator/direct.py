@@ -18,7 +18,7 @@ Recipe = Callable[..., Any]
 # What says that a call is for the general way, which copies or says what is wrong.
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError)
 
-_layout_key = _warplap.lie
+_layout_key = _warplap.layout_key
 
 
 class Plan(NamedTuple):

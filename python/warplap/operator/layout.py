@@ -36,7 +36,7 @@ def kernel_input(t: Any) -> Any:
 
 def layout_key(*tensors: Tensor | None) -> Any:
     """How tensors lie, to keep a call by: as the native half tells it, or, where somebody watches, in Python."""
-    key = _warplap.lie(*tensors)
+    key = _warplap.layout_key(*tensors)
     if key is not None:
         return key
     return tuple(None if t is None else (t.shape, t.stride(), t.dtype, t.data_ptr() & 63) for t in tensors)

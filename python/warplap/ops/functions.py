@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..operator.call_cache import run
+from . import sparse_linear  # noqa: F401  registers what warplap.nn and compiled programs call
 from .attention.api import attention
 from .block_sparse import bsr_matmul
 from .cross_entropy import cross_entropy

@@ -7,14 +7,14 @@ use warplap::Arg;
 use warplap::core::rejection::Rejection;
 use warplap::core::variant::{Kernel, Proof};
 
-use super::{Doors, rejection};
-use crate::dlpack::DlDevice;
-use crate::lent::Lent;
-use crate::pool::Pool;
+use super::{PythonHooks, rejection};
+use crate::launch::pool::Pool;
+use crate::tensor::dlpack::DlDevice;
+use crate::tensor::kernel_argument::LaunchDevice;
 
 /// One candidate, ready to run.
 pub(super) struct Ready {
-    pub(super) doors: Arc<Doors>,
+    pub(super) hooks: Arc<PythonHooks>,
     pub(super) number: usize,
     /// Runs it once.
     pub(super) run: Py<PyAny>,
@@ -22,18 +22,18 @@ pub(super) struct Ready {
     pub(super) pool: Pool,
 }
 
-impl<D: Lent> Kernel<D> for Ready {
+impl<D: LaunchDevice> Kernel<D> for Ready {
     fn launch(&self, _: &mut [Arg<'_, D>], queue: &D::Queue) -> Result<(), Rejection> {
         let run =
             |py: Python<'_>| D::on_queue(py, queue, self.place, &self.pool, || self.run.bind(py).call0().map(drop));
-        self.doors.ask(run)
+        self.hooks.ask(run)
     }
 
     fn prove(&self) -> Option<Result<Proof, Rejection>> {
         let asked = |py: Python<'_>| {
-            self.doors.prove.bind(py).call1((self.number,))?.extract::<(String, String, f64, Option<f64>)>()
+            self.hooks.prove.bind(py).call1((self.number,))?.extract::<(String, String, f64, Option<f64>)>()
         };
-        Some(self.doors.ask(asked).and_then(|(word, reason, number, seconds)| match &*word {
+        Some(self.hooks.ask(asked).and_then(|(word, reason, number, seconds)| match &*word {
             "right" => Ok(Proof { error: number, seconds: seconds.filter(|_| D::LAUNCH_IS_CALL) }),
             other => Err(rejection(other, reason, number)),
         }))

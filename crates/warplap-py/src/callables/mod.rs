@@ -1,8 +1,8 @@
 //! Races of Python callables: candidates on a caller's own arguments come in; who won goes out. They are variants like
 //! all others and go by the road of all others.
 
-mod card;
 mod kernel;
+mod problem;
 
 use std::sync::Arc;
 
@@ -16,18 +16,18 @@ use warplap::core::rejection::Rejection;
 use warplap::core::settings::Counts;
 use warplap::{Mode, Settings, Stop};
 
-use crate::gpu;
-use crate::lent::Lent;
-use crate::road::{given, tuned};
-use crate::state::{State, state};
-use crate::watch::{Watch, ended, interrupt};
-use card::Callables;
+use crate::api::tuning::{budget_of, tuned};
+use crate::api::watch::{Watch, ended, interrupt};
+use crate::call::state::{State, state};
+use crate::launch::gpu;
+use crate::tensor::kernel_argument::LaunchDevice;
+use problem::Callables;
 
 /// Lists longer than this are searched: then all the time that passes counts.
 const LISTED: usize = 48;
 
 /// What Python does with a candidate, by its number.
-struct Doors {
+struct PythonHooks {
     /// Gives what runs it once on the race's own copies of the arguments.
     ready: Py<PyAny>,
     /// Runs it on poisoned copies and says how near it came: a word, a reason, a share of the allowed error and
@@ -39,7 +39,7 @@ struct Doors {
     stop: Stop,
 }
 
-impl Doors {
+impl PythonHooks {
     /// Asks Python, and ends the race on Ctrl-C.
     fn ask<T>(&self, f: impl for<'py> FnOnce(Python<'py>) -> PyResult<T>) -> Result<T, Rejection> {
         Python::attach(|py| {
@@ -69,7 +69,7 @@ fn rejection(word: &str, reason: String, number: f64) -> Rejection {
 }
 
 /// How a key is raced, if at all.
-struct Asked {
+struct RaceOptions {
     budget: Option<f64>,
     measure: bool,
     again: bool,
@@ -98,17 +98,17 @@ pub(crate) fn race(
         return Err(PyValueError::new_err("candidates: there is none, expected one or more"));
     }
     let stop = Stop::default();
-    let doors = Arc::new(Doors { ready, prove, trial, stop: stop.clone() });
-    let card = Callables::new(op, key, &candidates, doors)?;
-    let (state, asked) = (state(), Asked { budget, measure, again });
+    let hooks = Arc::new(PythonHooks { ready, prove, trial, stop: stop.clone() });
+    let races = Callables::new(op, key, &candidates, hooks)?;
+    let (state, asked) = (state(), RaceOptions { budget, measure, again });
     match gpu {
         None => {
-            let settings = settings(&state, state.settings.clone(), &card, &asked, stop)?;
-            go(py, TuningEngine::new(state.device.clone(), state.store.clone(), settings), &card, &asked)
+            let settings = settings(&state, state.settings.clone(), &races, &asked, stop)?;
+            go(py, TuningEngine::new(state.device.clone(), state.store.clone(), settings), &races, &asked)
         }
         Some(ordinal) => {
-            let settings = settings(&state, state.gpu_settings(), &card, &asked, stop)?;
-            go(py, TuningEngine::new(gpu::device(ordinal)?, state.store.clone(), settings), &card, &asked)
+            let settings = settings(&state, state.gpu_settings(), &races, &asked, stop)?;
+            go(py, TuningEngine::new(gpu::device(ordinal)?, state.store.clone(), settings), &races, &asked)
         }
     }
 }
@@ -119,44 +119,44 @@ pub(crate) fn race(
 pub(crate) fn kept(py: Python<'_>, op: &str, key: &str) -> PyResult<Option<String>> {
     let stop = Stop::default();
     let nobody = || py.None();
-    let doors = Arc::new(Doors { ready: nobody(), prove: nobody(), trial: None, stop: stop.clone() });
-    let card = Callables::new(op, key, &[], doors)?;
-    let (state, asked) = (state(), Asked { budget: None, measure: false, again: false });
-    let settings = settings(&state, state.settings.clone(), &card, &asked, stop)?;
+    let hooks = Arc::new(PythonHooks { ready: nobody(), prove: nobody(), trial: None, stop: stop.clone() });
+    let races = Callables::new(op, key, &[], hooks)?;
+    let (state, asked) = (state(), RaceOptions { budget: None, measure: false, again: false });
+    let settings = settings(&state, state.settings.clone(), &races, &asked, stop)?;
     let road = TuningEngine::new(state.device.clone(), state.store.clone(), settings);
-    let found = py.detach(|| road.find(&card)).edition;
-    Ok(found.map(|edition| json!(edition.verdict.winner.config).to_string()))
+    let answer = py.detach(|| road.find(&races)).edition;
+    Ok(answer.map(|edition| json!(edition.verdict.winner.config).to_string()))
 }
 
-fn settings(state: &State, usual: Settings, card: &Callables, asked: &Asked, stop: Stop) -> PyResult<Settings> {
+fn settings(state: &State, usual: Settings, races: &Callables, asked: &RaceOptions, stop: Stop) -> PyResult<Settings> {
     let mut settings = Settings { mode: Mode::Tune, again: asked.again, stop, ..usual };
-    settings.budget.seconds = given(asked.budget)?.unwrap_or(state.settings.budget.seconds);
+    settings.budget.seconds = budget_of(asked.budget)?.unwrap_or(state.settings.budget.seconds);
     // Compilers, and a worker that starts, may take longer than any budget: everyone on a short list has a turn all the
     // same.
-    settings.budget.counts = if card.len() > LISTED { Counts::Wall } else { Counts::Races };
+    settings.budget.counts = if races.len() > LISTED { Counts::Wall } else { Counts::Races };
     Ok(settings)
 }
 
-fn go<D: Lent>(
+fn go<D: LaunchDevice>(
     py: Python<'_>,
     road: TuningEngine<D>,
-    card: &Callables,
-    asked: &Asked,
+    races: &Callables,
+    asked: &RaceOptions,
 ) -> PyResult<Option<(usize, String)>> {
     let place = |winner: &Candidate| {
         let gone = || PyRuntimeError::new_err(format!("{winner}: the store names one that is not listed"));
-        card.number(winner).ok_or_else(gone)
+        races.number(winner).ok_or_else(gone)
     };
     if !asked.measure {
-        let found = py.detach(|| road.find(card));
-        let Some(edition) = found.edition.filter(|_| found.proved && found.how == Some(How::Stored)) else {
+        let answer = py.detach(|| road.find(races));
+        let Some(edition) = answer.edition.filter(|_| answer.proved && answer.how == Some(How::Stored)) else {
             return Ok(None);
         };
-        let Some(winner) = card.number(&edition.verdict.winner) else { return Ok(None) };
-        let known = json!({"key": found.key.text, "problem": card.problem(), "edition": edition, "from_store": true});
+        let Some(winner) = races.number(&edition.verdict.winner) else { return Ok(None) };
+        let known = json!({"key": answer.key.text, "problem": races.problem(), "edition": edition, "from_store": true});
         return Ok(Some((winner, known.to_string())));
     }
-    let watch = Watch { stop: card.stop().clone(), tell: None };
-    let outcome = ended(py.detach(|| road.ensure(card, &watch)))?;
+    let watch = Watch { stop: races.stop().clone(), tell: None };
+    let outcome = ended(py.detach(|| road.ensure(races, &watch)))?;
     Ok(Some((place(&outcome.edition.verdict.winner)?, tuned(&outcome).to_string())))
 }

@@ -16,101 +16,108 @@ use warplap::core::slot::Signature;
 use warplap::core::variant::Kernel;
 
 use super::Choice;
-use crate::capsule::{self, Buffer};
-use crate::dlpack::DlDevice;
-use crate::lent::Lent;
-use crate::pool::Pool;
-use crate::torch::Torch;
+use crate::call::torch::Torch;
+use crate::launch::pool::Pool;
+use crate::tensor::capsule::{self, Buffer};
+use crate::tensor::dlpack::DlDevice;
+use crate::tensor::kernel_argument::LaunchDevice;
 
 /// What a launch was given, in numbers: addresses, and the bits of numbers given by value.
-type Name = Vec<u64>;
+type CallName = Vec<u64>;
 
 /// The arguments of a call, and where what it returns goes.
-struct Made {
-    name: Name,
+struct KeptTensors {
+    name: CallName,
     arguments: Py<PyTuple>,
     /// What one that gives a new output is called with.
     read: Py<PyTuple>,
     to: Vec<Py<PyAny>>,
 }
 
-impl Made {
-    fn clone_ref(&self, py: Python<'_>) -> Made {
+impl KeptTensors {
+    fn clone_ref(&self, py: Python<'_>) -> KeptTensors {
         let to = self.to.iter().map(|t| t.clone_ref(py)).collect();
-        Made { name: Vec::new(), arguments: self.arguments.clone_ref(py), read: self.read.clone_ref(py), to }
+        KeptTensors { name: Vec::new(), arguments: self.arguments.clone_ref(py), read: self.read.clone_ref(py), to }
     }
 }
 
 /// How many argument lists a kernel keeps: a race uses one set of buffers to prove and a few to time.
 const KEEP: usize = 16;
 
-pub(super) struct Call {
+pub(super) struct ForeignKernel {
     choice: Choice,
     signature: Signature,
     place: DlDevice,
     pool: Pool,
     // Making a tensor takes longer than a small product: who asks for the same memory again gets the same tensors. They
     // own nothing, so memory that is gone meanwhile is not touched by keeping them.
-    kept: Mutex<Vec<Made>>,
+    kept: Mutex<Vec<KeptTensors>>,
     /// Whether the other form of one that writes, which gives a new output, is what is proved next.
     gives: AtomicBool,
 }
 
-impl Call {
+impl ForeignKernel {
     pub(super) fn new(choice: Choice, signature: Signature, place: DlDevice) -> Self {
-        Call { choice, signature, place, pool: Pool::new(), kept: Mutex::default(), gives: AtomicBool::new(false) }
+        ForeignKernel {
+            choice,
+            signature,
+            place,
+            pool: Pool::new(),
+            kept: Mutex::default(),
+            gives: AtomicBool::new(false),
+        }
     }
 
-    fn run<D: Lent>(&self, py: Python<'_>, args: &mut [Arg<'_, D>], timed: bool) -> PyResult<()> {
-        let name: Name = args.iter_mut().map(number).collect();
+    fn run<D: LaunchDevice>(&self, py: Python<'_>, args: &mut [Arg<'_, D>], timed: bool) -> PyResult<()> {
+        let name: CallName = args.iter_mut().map(number).collect();
         // Not held while Python runs: it may let another thread in, which would wait here for ever.
         let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let known = kept().iter().find(|made| made.name == name).map(|made| made.clone_ref(py));
-        let Made { arguments, read, to, .. } = match known {
+        let KeptTensors { arguments, read, to, .. } = match known {
             Some(known) => known,
             None => {
                 let made = self.make(py, name, args)?;
-                let given = made.clone_ref(py);
+                let passed = made.clone_ref(py);
                 let mut held = kept();
                 let left = if held.len() >= KEEP { Some(held.remove(0)) } else { None };
                 held.push(made);
                 drop(held);
                 drop(left);
-                given
+                passed
             }
         };
         let to = to.iter().map(|t| t.bind(py));
         // Programs call either form, so proofs are of both in turns.
         if !timed && self.choice.gives() && self.gives.fetch_xor(true, Relaxed) {
-            return self.choice.copy(self.choice.given(read.bind(py))?, to);
+            return self.choice.copy(self.choice.read_tensors(read.bind(py))?, to);
         }
-        let given = self.choice.called(arguments.bind(py))?;
+        let passed = self.choice.called(arguments.bind(py))?;
         // A program that calls it takes what it returns: a copy to where the race wants it is no part of its time.
         let copied = self.choice.returns() && !timed;
-        if copied { self.choice.copy(given, to) } else { Ok(()) }
+        if copied { self.choice.copy(passed, to) } else { Ok(()) }
     }
 
-    fn make<D: Lent>(&self, py: Python<'_>, name: Name, args: &mut [Arg<'_, D>]) -> PyResult<Made> {
+    fn make<D: LaunchDevice>(&self, py: Python<'_>, name: CallName, args: &mut [Arg<'_, D>]) -> PyResult<KeptTensors> {
         let torch = Torch::here(py).ok_or_else(|| PyRuntimeError::new_err("torch is not there"))?;
         let tensors = args.iter_mut().zip(self.signature.slots()).map(|(arg, slot)| match arg {
             Arg::Absent => Ok(None),
             Arg::Scalar(ScalarArg::Int(v)) => Ok(Some(v.into_pyobject(py)?.into_any())),
             Arg::Scalar(ScalarArg::Real(v)) => Ok(Some(v.into_pyobject(py)?.into_any())),
             buffer => {
-                let lent = Buffer::at(D::address(buffer).unwrap_or(0), slot);
-                torch.tensor(capsule::capsule(py, &lent, self.place)?).map(Some)
+                let kernel_arguments = Buffer::at(D::address(buffer).unwrap_or(0), slot);
+                torch.tensor(capsule::capsule(py, &kernel_arguments, self.place)?).map(Some)
             }
         });
         let tensors = tensors.collect::<PyResult<Vec<Option<Bound<'_, PyAny>>>>>()?;
         let arguments = self.choice.arguments(py, &tensors)?.unbind();
         let read = self.choice.read(py, &tensors)?.unbind();
         let to = self.choice.written.iter().filter_map(|i| Some(tensors[*i].as_ref()?.clone().unbind())).collect();
-        Ok(Made { name, arguments, read, to })
+        Ok(KeptTensors { name, arguments, read, to })
     }
 }
 
 /// What tells one argument of a launch from another.
-fn number<D: Lent>(arg: &mut Arg<'_, D>) -> u64 {
+fn number<D: LaunchDevice>(arg: &mut Arg<'_, D>) -> u64 {
     match arg {
         Arg::Scalar(ScalarArg::Int(v)) => *v as u64,
         Arg::Scalar(ScalarArg::Real(v)) => v.to_bits(),
@@ -118,7 +125,7 @@ fn number<D: Lent>(arg: &mut Arg<'_, D>) -> u64 {
     }
 }
 
-impl<D: Lent> Kernel<D> for Call {
+impl<D: LaunchDevice> Kernel<D> for ForeignKernel {
     fn writes(&self) -> bool {
         !self.choice.returns()
     }
@@ -128,7 +135,7 @@ impl<D: Lent> Kernel<D> for Call {
             let run = || self.run(py, args, D::is_timed(queue));
             D::on_queue(py, queue, self.place, &self.pool, run).map_err(|error: PyErr| {
                 if error.is_instance_of::<PyKeyboardInterrupt>(py) {
-                    crate::watch::interrupt(error);
+                    crate::api::watch::interrupt(error);
                     return Rejection::LaunchFailed { reason: "interrupted".into() };
                 }
                 Rejection::LaunchFailed { reason: error.to_string() }

@@ -67,8 +67,8 @@ pub(crate) fn find<O: Op, D: Device>(
     signature: &Signature,
     candidate: &Candidate,
 ) -> PyResult<Option<Choice>> {
-    let found = of(O::NAME, D::KIND).into_iter().find(|f| f.id == candidate.variant);
-    found.map(|face| Choice::new(py, face, &O::text(problem), signature, &candidate.config)).transpose()
+    let answer = of(O::NAME, D::KIND).into_iter().find(|f| f.id == candidate.variant);
+    answer.map(|face| Choice::new(py, face, &O::text(problem), signature, &candidate.config)).transpose()
 }
 
 /// A value as Python has it.
@@ -156,12 +156,12 @@ impl Choice {
     /// Calls it with tensors by slot, and lets it write; what one returns is copied to where it belongs.
     #[inline]
     pub(crate) fn write<'py>(&self, py: Python<'py>, tensors: &[Option<Bound<'py, PyAny>>]) -> PyResult<()> {
-        let given = self.called(&self.arguments(py, tensors)?)?;
+        let passed = self.called(&self.arguments(py, tensors)?)?;
         if !self.face.returns {
             return Ok(());
         }
         let to = self.written.iter().filter_map(|i| tensors[*i].as_ref());
-        self.copy(given, to)
+        self.copy(passed, to)
     }
 
     /// What one that gives its output gives for tensors by slot.
@@ -171,11 +171,11 @@ impl Choice {
         py: Python<'py>,
         tensors: &[Option<Bound<'py, PyAny>>],
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.given(&self.read(py, tensors)?)
+        self.read_tensors(&self.read(py, tensors)?)
     }
 
     #[inline]
-    fn given<'py>(&self, read: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+    fn read_tensors<'py>(&self, read: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
         let py = read.py();
         let give = self.face.give.as_ref().unwrap_or(&self.face.call).bind(py);
         give.call(read, self.keywords.as_ref().map(|k| k.bind(py)))
@@ -211,15 +211,15 @@ impl Choice {
     /// Copies what was returned: one tensor, or a tuple of as many as there are.
     fn copy<'t, 'py: 't>(
         &self,
-        given: Bound<'py, PyAny>,
+        passed: Bound<'py, PyAny>,
         to: impl Iterator<Item = &'t Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let py = given.py();
-        let several = given.cast::<PyTuple>().ok().cloned();
+        let py = passed.py();
+        let several = passed.cast::<PyTuple>().ok().cloned();
         for (i, to) in to.enumerate() {
             let from = match &several {
                 Some(several) => several.get_item(i)?,
-                None if i == 0 => given.clone(),
+                None if i == 0 => passed.clone(),
                 None => {
                     let what = format!("{}: returned one tensor, expected {}", self.face.id, self.written.len());
                     return Err(PyRuntimeError::new_err(what));
@@ -233,8 +233,8 @@ impl Choice {
 
 /// Behind the last slot that is there.
 #[inline]
-fn end(given: &[Option<Bound<'_, PyAny>>]) -> usize {
-    given.iter().rposition(Option::is_some).map_or(0, |i| i + 1)
+fn end(passed: &[Option<Bound<'_, PyAny>>]) -> usize {
+    passed.iter().rposition(Option::is_some).map_or(0, |i| i + 1)
 }
 
 /// Adds a callable to an operation's catalog on the CPU or on CUDA devices; one of the same name is replaced. It gets

@@ -11,9 +11,9 @@ use warplap::core::rejection::Rejection;
 use warplap::core::space::{Axis, Config, Space};
 use warplap::core::variant::{Fit, Kernel, Variant};
 
-use super::kernel::Call;
+use super::kernel::ForeignKernel;
 use super::{Choice, Foreigner, settings};
-use crate::lent::Lent;
+use crate::tensor::kernel_argument::LaunchDevice;
 
 /// A foreign callable as a variant of an operation.
 pub(crate) struct Foreign<O> {
@@ -27,7 +27,7 @@ impl<O> Foreign<O> {
     }
 }
 
-impl<O: Op, D: Lent> Variant<O, D> for Foreign<O> {
+impl<O: Op, D: LaunchDevice> Variant<O, D> for Foreign<O> {
     fn id(&self) -> &str {
         &self.face.id
     }
@@ -76,7 +76,7 @@ impl<O: Op, D: Lent> Variant<O, D> for Foreign<O> {
         let (text, signature) = (O::text(problem), O::signature(problem));
         let choice = Python::attach(|py| Choice::new(py, self.face.clone(), &text, &signature, config));
         let choice = choice.map_err(|e| Rejection::DoesNotBuild { reason: e.to_string() })?;
-        Ok(Box::new(Call::new(choice, signature, device.place())))
+        Ok(Box::new(ForeignKernel::new(choice, signature, device.place())))
     }
 
     fn is_library(&self) -> bool {

@@ -12,8 +12,8 @@ use warplap_cuda::{
 };
 
 use super::plan::{
-    NOTHING, drops, facts, is_short, mask_facts, mask_strides, no_tensor_cores, no_tiles, numbers, packed_fact,
-    strides, tiles as tiles_of, totals,
+    NOTHING, drops, facts, is_short, mask_facts, mask_strides, no_tensor_cores, no_tiles, numbers, numbers_by_counter,
+    packed_fact, strides, tiles as tiles_of, totals,
 };
 use super::wgmma_setting::{Setting, TILE, masks_by_copy, tiles};
 use crate::attention::{AttentionProblem, Strides, slot};
@@ -140,7 +140,7 @@ impl Twin<AttentionProblem> for FlashWgmma {
         let mut arguments = vec![q, k, v, mask];
         arguments.extend([slot::MASK, slot::SLOPES, slot::OUT, slot::LSE].map(Argument::Pointer));
         arguments.push(counters);
-        arguments.extend(numbers(p, chip));
+        arguments.extend(if s.sched == 2 { numbers_by_counter(p, chip) } else { numbers(p, chip) });
         arguments.extend(strides(p.o_strides()));
         arguments.extend(mask_strides(p));
         arguments.extend(drops(p, slot::SEED));

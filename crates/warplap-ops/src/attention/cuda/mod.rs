@@ -2,6 +2,7 @@
 
 mod cudnn;
 mod cudnn_graph;
+mod flash_lazy;
 mod flash_mma;
 mod flash_split;
 pub(crate) mod flash_wgmma;
@@ -21,8 +22,13 @@ use crate::cuda::own::Own;
 use crate::cuda::plan::Twin;
 
 /// The own kernels, in the order of ties.
-const TWINS: [&dyn Twin<AttentionProblem>; 4] =
-    [&reference::Reference, &flash_wgmma::FlashWgmma, &flash_split::FlashSplit, &flash_mma::FlashMma];
+const TWINS: [&dyn Twin<AttentionProblem>; 5] = [
+    &reference::Reference,
+    &flash_lazy::FlashLazy,
+    &flash_wgmma::FlashWgmma,
+    &flash_split::FlashSplit,
+    &flash_mma::FlashMma,
+];
 
 /// Who may race.
 pub fn catalog() -> Catalog<Attention, Cuda> {

@@ -169,9 +169,19 @@ pub(crate) fn sight(p: &AttentionProblem) -> [Argument; 3] {
 
 /// The numbers between the pointers and the strides of a kernel of tiles.
 pub(crate) fn numbers(p: &AttentionProblem, chip: &Chip) -> Vec<Argument> {
+    numbers_with(p, band(p, chip))
+}
+
+/// The same where blocks take tiles by a counter: a part of the heads with few tiles of its own would be the last one,
+/// with long tiles in it, so parts are alike where a power of two makes them so.
+pub(crate) fn numbers_by_counter(p: &AttentionProblem, chip: &Chip) -> Vec<Argument> {
+    numbers_with(p, band_by_counter(p, chip))
+}
+
+fn numbers_with(p: &AttentionProblem, band: u64) -> Vec<Argument> {
     let mut numbers = [p.b, p.h, p.group(), p.sq, p.sk].map(int).to_vec();
     numbers.extend(window(p));
-    numbers.push(int(band(p, chip)));
+    numbers.push(int(band));
     numbers.extend(floats(p));
     numbers
 }
@@ -186,10 +196,21 @@ fn band(p: &AttentionProblem, chip: &Chip) -> u64 {
     if !p.causal {
         return 1;
     }
-    let head = p.sk * (p.d + p.dv) * p.dtype.bytes() as u64;
-    let all = p.b * p.h;
-    let most = (chip.l2 / 2 / head * p.group()).clamp(1, all);
+    let (all, most) = (p.b * p.h, most_heads(p, chip));
     all.div_ceil(all.div_ceil(most)).next_multiple_of(p.group()).min(most)
+}
+
+/// Heads whose keys and values half of L2 holds.
+fn most_heads(p: &AttentionProblem, chip: &Chip) -> u64 {
+    let head = p.sk * (p.d + p.dv) * p.dtype.bytes() as u64;
+    (chip.l2 / 2 / head * p.group()).clamp(1, p.b * p.h)
+}
+
+/// The band of [`numbers_by_counter`].
+fn band_by_counter(p: &AttentionProblem, chip: &Chip) -> u64 {
+    let (all, most) = (p.b * p.h, most_heads(p, chip));
+    let even = p.group() << (most / p.group()).max(1).ilog2();
+    if p.causal && !p.mask.is_by_pair() && even < most && all.is_multiple_of(even) { even } else { band(p, chip) }
 }
 
 /// From one batch, head and row to the next.
@@ -251,5 +272,12 @@ mod tests {
         assert_eq!(of("b=1,h=8,sq=512,d=64,dtype=f16,causal=true"), 8);
         assert_eq!(of("b=3,h=8,sq=512,d=64,dtype=f16,mask=add"), 3);
         assert_eq!(of("h=1,sq=1,sk=1000000,d=256,dtype=f16,causal=true"), 1);
+        let by_counter = |text: &str| band_by_counter(&problem(text), &chip);
+        assert_eq!(by_counter("b=2,h=16,sq=4096,d=128,dtype=bf16"), 1);
+        assert_eq!(by_counter("b=2,h=16,sq=4096,d=128,dtype=bf16,causal=true"), 8);
+        assert_eq!(by_counter("b=2,h=8,sq=4096,d=256,dtype=bf16,causal=true"), 4);
+        assert_eq!(by_counter("h=32,hkv=8,sq=8192,d=128,dtype=bf16,causal=true"), 16);
+        assert_eq!(by_counter("b=1,h=8,sq=512,d=64,dtype=f16,causal=true"), 8);
+        assert_eq!(by_counter("b=3,h=7,sq=4096,d=128,dtype=bf16,causal=true"), 11);
     }
 }

@@ -122,6 +122,13 @@ fn kernels_say_why_they_stand_aside() {
         ("flash_wgmma", "h=2,sq=64,d=64,dtype=f16", &ampere, "Hopper"),
         ("flash_wgmma", "h=2,sq=64,d=64,dv=72,dtype=f16", &hopper, "multiples"),
         ("flash_wgmma", "h=2,sq=64,d=64,dtype=f32", &hopper, "f16 and bf16"),
+        ("flash_lazy", "h=2,sq=640,d=64,dtype=f16", &ampere, "Hopper"),
+        ("flash_lazy", "h=2,sq=640,d=64,dtype=f16,mask=add", &hopper, "nothing added"),
+        ("flash_lazy", "h=2,sq=640,d=64,dtype=f16,alibi=true", &hopper, "nothing added"),
+        ("flash_lazy", "h=2,sq=640,d=64,dtype=f16,dropout=0.1", &hopper, "no dropout"),
+        ("flash_lazy", "h=2,sq=640,d=64,dtype=f16,scale=-1", &hopper, "above 0"),
+        ("flash_lazy", "h=2,sq=640,d=72,dtype=f16", &hopper, "multiples"),
+        ("flash_lazy", "h=2,sq=64,d=64,dtype=f16", &hopper, "128 queries"),
         ("flash_split", "h=2,sq=1,sk=64,d=60,dtype=f16", &hopper, "multiples of 8"),
         ("flash_split", "h=2,sq=200,d=64,dtype=f16", &hopper, "few queries"),
         ("flash_split", "h=64,hkv=1,sq=4,sk=64,d=64,dtype=f16", &hopper, "few queries"),
@@ -170,6 +177,17 @@ fn searches_begin_with_settings_that_won() {
             "b=2,h=8,sq=1000,d=64,dtype=f16",
             "CONS=1,BN=128,STAGES=4,QREG=1,SHARE=0,SPLITS=1,PINGPONG=0,SCHED=0",
         ),
+        (
+            "flash_lazy",
+            "b=2,h=16,sq=4096,d=128,dtype=bf16,causal=true",
+            "AHEAD=0,CONS=2,BN=128,STAGES=2,QREG=1,PINGPONG=1,SCHED=2",
+        ),
+        ("flash_lazy", "b=2,h=16,sq=4096,d=64,dtype=bf16", "AHEAD=0,CONS=4,BN=64,STAGES=3,QREG=0,PINGPONG=0,SCHED=1"),
+        (
+            "flash_lazy",
+            "b=16,h=16,sq=4096,d=128,dtype=bf16,tq=16384,causal=true,window=99",
+            "AHEAD=0,CONS=2,BN=128,STAGES=2,QREG=1,PINGPONG=1,SCHED=2",
+        ),
         ("flash_mma", "b=2,h=16,sq=4096,d=128,dtype=bf16", "BLOCK_M=128,BLOCK_N=64,WARPS=4,STAGES=1"),
         ("flash_mma", "h=12,sq=197,d=64,dtype=f16", "BLOCK_M=64,BLOCK_N=64,WARPS=4,STAGES=2"),
         ("flash_split", "h=32,sq=1,sk=4096,d=128,dtype=bf16", "WARPS=4,TILES=1,COMBINE=1,PARTS=8"),
@@ -196,6 +214,10 @@ fn launches_are_those_the_kernels_were_proved_with() {
     let text = format!("{long},mask=add");
     let masked = planned("flash_wgmma", &text, "CONS=2,BN=128,STAGES=2,QREG=1,SHARE=0,SPLITS=1,PINGPONG=1,SCHED=2");
     assert_eq!((masked.shared, masked.scratch()), (164_864 + 32_768, Need { words: 2, zeros: 2 }));
+    let lazy = planned("flash_lazy", long, "AHEAD=1,CONS=2,BN=64,STAGES=6,QREG=1,PINGPONG=0,SCHED=2");
+    assert_eq!((lazy.threads, lazy.shared, lazy.arguments.len()), (384, 230_400, 23));
+    assert_eq!(lazy.grid, Grid::Persistent { tiles: 1024, cluster: 1 });
+    assert_eq!(lazy.scratch(), Need { words: 2, zeros: 2 });
     let decode = "h=32,hkv=8,sq=1,sk=16384,d=128,dtype=bf16";
     let split = planned("flash_split", decode, "WARPS=8,TILES=2,COMBINE=2,PARTS=16");
     let entry = 8 * (128 + 4) + 32;
@@ -245,6 +267,8 @@ fn settings_that_no_kernel_is_made_for_are_refused() {
         ("flash_wgmma", "CONS=2,BN=64,STAGES=2,QREG=0,SHARE=1,SPLITS=1,PINGPONG=0,SCHED=1"),
         ("flash_wgmma", "CONS=3,BN=128,STAGES=2,QREG=0,SHARE=0,SPLITS=1,PINGPONG=0,SCHED=1"),
         ("flash_wgmma", "CONS=2,BN=128,STAGES=4,QREG=1,SHARE=0,SPLITS=1,PINGPONG=0,SCHED=1"),
+        ("flash_lazy", "AHEAD=1,CONS=2,BN=128,STAGES=2,QREG=1,PINGPONG=0,SCHED=1"),
+        ("flash_lazy", "AHEAD=0,CONS=2,BN=128,STAGES=2,QREG=1,PINGPONG=1,SCHED=3"),
         ("flash_split", "WARPS=4,TILES=1,COMBINE=0,PARTS=2"),
         ("flash_split", "WARPS=4,TILES=1,COMBINE=1,PARTS=16"),
         ("flash_split", "WARPS=4,TILES=3,COMBINE=0,PARTS=1"),
@@ -279,6 +303,11 @@ fn parts_of_the_keys_and_packed_sequences_have_a_tile_to_themselves() {
     }
     let split = "CONS=2,BN=64,STAGES=4,QREG=0,SHARE=1,SPLITS=2,PINGPONG=0,SCHED=0";
     assert_eq!(planned("flash_wgmma", short, split).grid, Grid::Blocks(2 * 8 * 8));
+    let lazy = "AHEAD=0,CONS=3,BN=128,STAGES=2,QREG=0,PINGPONG=0,SCHED";
+    let dealt = planned("flash_lazy", packed, &format!("{lazy}=2"));
+    assert_eq!(dealt.grid, Grid::Persistent { tiles: (500 / 192 + 5) * 8, cluster: 1 });
+    let zigzag = Config::parse(&format!("{lazy}=1")).unwrap();
+    assert!(twin("flash_lazy").plan(&problem(packed), &zigzag, &Chip::h200()).is_err());
     let whole = "CONS=2,BN=128,STAGES=2,QREG=1,SHARE=0,SPLITS=1,PINGPONG=0,SCHED=0";
     assert_eq!(planned("flash_wgmma", packed, whole).grid, Grid::Blocks((500 / 128 + 5) * 8));
 }

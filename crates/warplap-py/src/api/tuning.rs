@@ -1,0 +1,195 @@
+//! The road by hand: tuning, explaining and benchmarking problems given as texts. What is known goes back as JSON,
+//! which the package turns into tables.
+
+use std::sync::OnceLock;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use serde_json::{Value, json};
+use warplap::any::{AnyTuner, operation, problem};
+use warplap::core::device::Device;
+use warplap::core::engine::{How, Tuned};
+use warplap::core::fingerprint::Fingerprint;
+use warplap::core::store::Store;
+use warplap::core::variant::Fit;
+use warplap::ops::registry::{self, Known, Visitor};
+use warplap::{Cpu, Cuda, Settings, Stop};
+
+use crate::api::watch::{Watch, ended};
+use crate::call::dispatcher;
+use crate::call::state::{self, State, refresh};
+use crate::launch::gpu;
+
+/// How a tuner over an operation's own variants and the foreign ones is opened, on the CPU or on a GPU.
+type OpenTuner = fn(&State, Option<usize>, Store, Settings) -> PyResult<Box<dyn AnyTuner>>;
+
+/// The operations of the registry by name.
+struct Tuners(Vec<(&'static str, OpenTuner)>);
+
+impl Visitor for Tuners {
+    fn visit<O: Known>(&mut self) {
+        self.0.push((O::NAME, |state, gpu, store, settings| {
+            Ok(match gpu {
+                None => Box::new(dispatcher::tuner::<O, Cpu>(state.device.clone(), store, settings)),
+                Some(ordinal) => Box::new(dispatcher::tuner::<O, Cuda>(gpu::device(ordinal)?, store, settings)),
+            })
+        }));
+    }
+}
+
+/// A problem text in its one form, and a tuner of its operation on the CPU or on a GPU.
+fn open(
+    state: &State,
+    text: &str,
+    gpu: Option<usize>,
+    store: Store,
+    settings: Settings,
+) -> PyResult<(Box<dyn AnyTuner>, String)> {
+    static TUNERS: OnceLock<Tuners> = OnceLock::new();
+    let doors = TUNERS.get_or_init(|| {
+        let mut doors = Tuners(Vec::new());
+        registry::each(&mut doors);
+        doors
+    });
+    let (op, text) = problem(text, None).map_err(|e| PyValueError::new_err(e.to_string()))?;
+    let unknown = || PyValueError::new_err(format!("the operation {} is not in the registry", op.name));
+    let (_, open) = doors.0.iter().find(|(name, _)| *name == op.name).ok_or_else(unknown)?;
+    Ok((open(state, gpu, store, settings)?, text))
+}
+
+fn settings(state: &State, gpu: Option<usize>, budget: Option<f64>, again: bool) -> PyResult<Settings> {
+    let usual = if gpu.is_some() { state.gpu_settings() } else { state.settings.clone() };
+    let mut settings = Settings { again, stop: Stop::default(), ..usual };
+    settings.budget.seconds = budget_of(budget)?.unwrap_or(settings.budget.seconds);
+    Ok(settings)
+}
+
+/// A budget that was given, checked.
+pub(crate) fn budget_of(budget: Option<f64>) -> PyResult<Option<f64>> {
+    match budget.filter(|s| !s.is_finite() || *s <= 0.0) {
+        Some(seconds) => Err(PyValueError::new_err(format!("budget: is {seconds}, expected seconds above 0"))),
+        None => Ok(budget),
+    }
+}
+
+/// What was tuned, as JSON.
+pub(crate) fn tuned(tuned: &Tuned) -> Value {
+    json!({
+        "key": tuned.key.text,
+        "problem": tuned.problem,
+        "edition": tuned.edition,
+        "from_store": tuned.from_store,
+        "warning": tuned.warning,
+        "note": tuned.note,
+    })
+}
+
+/// Tunes a problem's key, or answers from the store. `tell` hears what happens.
+#[pyfunction]
+#[pyo3(signature = (problem, *, budget=None, again=false, tell=None, gpu=None))]
+pub(crate) fn tune(
+    py: Python<'_>,
+    problem: &str,
+    budget: Option<f64>,
+    again: bool,
+    tell: Option<Py<PyAny>>,
+    gpu: Option<usize>,
+) -> PyResult<String> {
+    let state = state::state();
+    let settings = settings(&state, gpu, budget, again)?;
+    let watch = Watch { stop: settings.stop.clone(), tell };
+    let (tuner, text) = open(&state, problem, gpu, state.store.clone(), settings)?;
+    let outcome = py.detach(|| tuner.tune(&text, &watch));
+    refresh();
+    Ok(tuned(&ended(outcome)?).to_string())
+}
+
+/// Races every variant of a problem with a fresh mind and keeps nothing.
+#[pyfunction]
+#[pyo3(signature = (problem, *, budget=None, tell=None, gpu=None))]
+pub(crate) fn bench(
+    py: Python<'_>,
+    problem: &str,
+    budget: Option<f64>,
+    tell: Option<Py<PyAny>>,
+    gpu: Option<usize>,
+) -> PyResult<String> {
+    let state = state::state();
+    let mut settings = settings(&state, gpu, budget, true)?;
+    settings.yardsticks = true;
+    let watch = Watch { stop: settings.stop.clone(), tell };
+    let store = Store::memory();
+    // Ceilings that were measured before are not measured again.
+    let slug = match gpu {
+        Some(ordinal) => gpu::device(ordinal)?.fingerprint().slug(),
+        None => state.device.fingerprint().slug(),
+    };
+    if let Some(note) = state.store.note(&slug, "ceilings") {
+        let _ = store.put_note(&slug, "ceilings", &note);
+    }
+    let (tuner, text) = open(&state, problem, gpu, store, settings)?;
+    let outcome = py.detach(|| tuner.tune(&text, &watch));
+    let mut answer = tuned(&ended(outcome)?);
+    answer["variants"] = variants(&*tuner, &text)?;
+    Ok(answer.to_string())
+}
+
+/// What is known about a problem: who would run it now and why, and the record behind it. Measures nothing.
+#[pyfunction]
+#[pyo3(signature = (problem, *, gpu=None))]
+pub(crate) fn explain(py: Python<'_>, problem: &str, gpu: Option<usize>) -> PyResult<String> {
+    let state = state::state();
+    let (tuner, text) = open(&state, problem, gpu, state.store.clone(), settings(&state, gpu, None, false)?)?;
+    let answer = py.detach(|| tuner.find(&text)).map_err(crate::call::failure::raise)?;
+    let how = answer.how.as_ref().map(|how| match how {
+        How::Raced => "raced".to_string(),
+        How::Stored => "stored".to_string(),
+        How::Stale => "stale".to_string(),
+        How::Foreign(slug) => format!("foreign: {slug}"),
+        How::Default(why) => format!("default: {why}"),
+    });
+    Ok(json!({
+        "problem": text,
+        "key": answer.key.text,
+        "how": how,
+        "matched": answer.matched,
+        "edition": answer.edition,
+        "newcomers": answer.newcomers,
+        "variants": variants(&*tuner, &text)?,
+    })
+    .to_string())
+}
+
+fn variants(tuner: &dyn AnyTuner, problem: &str) -> PyResult<Value> {
+    let standing = tuner.variants(Some(problem)).map_err(crate::call::failure::raise)?;
+    let row = |s: &warplap::any::VariantStatus| {
+        let (fits, why) = match &s.fit {
+            Some(Fit::Fits(priority)) => (true, priority.word().to_string()),
+            Some(Fit::Aside(reason)) => (false, reason.clone()),
+            None => (true, String::new()),
+        };
+        json!({"variant": s.id, "fits": fits, "why": why, "configs": s.configs, "library": s.library,
+               "reference": s.reference})
+    };
+    Ok(standing.iter().map(row).collect())
+}
+
+/// A problem text in its one form, checked.
+#[pyfunction]
+pub(crate) fn read_problem(text: &str) -> PyResult<String> {
+    problem(text, None).map(|(_, text)| text).map_err(|e| PyValueError::new_err(e.to_string()))
+}
+
+/// The name of an operation or one of its aliases, as problem texts have it.
+#[pyfunction]
+pub(crate) fn read_operation(name: &str) -> PyResult<&'static str> {
+    operation(name).map(|op| op.name).map_err(|e| PyValueError::new_err(e.to_string()))
+}
+
+/// Who the device is: its hard and soft fingerprint, as JSON.
+#[pyfunction]
+pub(crate) fn device() -> String {
+    let state = state::state();
+    let Fingerprint { hard, soft } = state.device.fingerprint().clone();
+    json!({"hard": hard, "soft": soft}).to_string()
+}

@@ -1,0 +1,10 @@
+//! Tensors of any library: seen without a copy, made, and handed to kernels.
+
+pub(crate) mod argument;
+pub(crate) mod block_structure;
+pub(crate) mod capsule;
+pub(crate) mod dlpack;
+pub(crate) mod kernel_argument;
+pub(crate) mod layout_key;
+pub(crate) mod new_tensor;
+pub(crate) mod view;
