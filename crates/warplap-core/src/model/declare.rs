@@ -153,6 +153,9 @@ enum InKey<T> {
 /// Reads a field by its name, or takes its default; the text is what a message expects.
 pub type ReadField<T> = fn(&mut FieldReader, &str, &str, Option<T>) -> Result<T, ProblemError>;
 
+/// Which values a field may have, and the same in words.
+type Allowed<T> = (fn(&T) -> bool, &'static str);
+
 /// How a field is read, printed and kept in keys. [`rules`] has one for each kind of field.
 #[derive(Clone, Copy)]
 pub struct FieldRule<T: 'static> {
@@ -161,7 +164,7 @@ pub struct FieldRule<T: 'static> {
     write: fn(&T) -> String,
     expected: &'static str,
     list: &'static [T],
-    allowed: Option<(fn(&T) -> bool, &'static str)>,
+    allowed: Option<Allowed<T>>,
     made: fn(T) -> T,
     is_shown: bool,
     key: InKey<T>,
@@ -170,8 +173,18 @@ pub struct FieldRule<T: 'static> {
 impl<T: PartialEq + Clone + 'static> FieldRule<T> {
     /// A rule of its own kind.
     pub fn new(kind: &'static str, read: ReadField<T>, write: fn(&T) -> String, expected: &'static str) -> Self {
-        let (list, made, key): (&'static [T], fn(T) -> T, _) = (&[], |value| value, InKey::AsPrinted);
-        FieldRule { kind, read, write, expected, list, allowed: None, made, is_shown: false, key }
+        let made = |value| value;
+        FieldRule {
+            kind,
+            read,
+            write,
+            expected,
+            list: &[],
+            allowed: None,
+            made,
+            is_shown: false,
+            key: InKey::AsPrinted,
+        }
     }
 
     /// The text has it even where it is the default.
