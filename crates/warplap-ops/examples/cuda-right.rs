@@ -1,8 +1,8 @@
 //! Holds the GPU's right answers of every operation to the host's, and the GPU's comparison to
 //! planted mistakes.
 //!
-//! `cuda-right [PART OF]`: every `OF`th problem from `PART` on, so that several processes share them. Needs an NVIDIA GPU
-//! and NVRTC. Prints one line a problem and fails on the first that is not as it should be.
+//! `cuda-right [PART OF]`: every `OF`th problem from `PART` on, so that several processes share them. Needs an NVIDIA
+//! GPU and NVRTC. Prints one line a problem and fails on the first that is not as it should be.
 #![allow(clippy::print_stdout)]
 
 use std::time::Instant;

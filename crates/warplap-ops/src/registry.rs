@@ -1,6 +1,6 @@
 //! The registry: what every operation says of itself. The one ordered list of them stands in `lib.rs`. Whoever offers
-//! operations (sessions, the `any` door, the program, Python, Burn, tests) is handed each in turn and has no list of its
-//! own.
+//! operations (sessions, the `any` door, the program, Python, Burn, tests) is handed each in turn and has no list of
+//! its own.
 
 use warplap_core::op::Op;
 
@@ -37,7 +37,8 @@ pub trait Known: Op + OnCpu + OnCuda {
     /// Other names that are understood.
     const ALIASES: &'static [&'static str];
 
-    /// Whether kernels themselves look at whole numbers they are given before they follow them: no check is needed then.
+    /// Whether kernels themselves look at whole numbers they are given before they follow them: no check is needed
+    /// then.
     const GUARDED: bool = false;
 
     /// A problem to begin with.

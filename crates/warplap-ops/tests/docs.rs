@@ -8,8 +8,8 @@ use warplap_core::slot::Role;
 use warplap_ops::registry::{self, Known, Visitor};
 
 const HEAD: &str = "# Operations
-Written from what each operation declares (`crates/warplap-ops/src/<operation>/op.rs`); a test holds it to that. A problem
-is `operation:field=value,…`; a field without a default is required. A size is a whole number from 1 to 1048576.
+Written from what each operation declares (`crates/warplap-ops/src/<operation>/op.rs`); a test holds it to that. A
+problem is `operation:field=value,…`; a field without a default is required. A size is a whole number from 1 to 1048576.
 ";
 
 struct Page(String);

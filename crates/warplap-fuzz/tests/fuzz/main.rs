@@ -30,6 +30,7 @@ mod unix {
     use std::process::{Command, ExitCode, Output};
 
     use warplap::core::sanitize_text;
+    use warplap::ops::registry::{self, Known, Visitor};
 
     use crate::targets::{TARGETS, Target};
     use crate::trial;
@@ -112,6 +113,24 @@ mod unix {
         let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         files.sort();
         assert!(!files.is_empty(), "{} is empty: a target needs something to begin with", folder.display());
-        files.iter().map(|file| std::fs::read(file).expect("a file of the corpus")).collect()
+        let mut seeds: Vec<Vec<u8>> =
+            files.iter().map(|file| std::fs::read(file).expect("a file of the corpus")).collect();
+        if target == "problem" {
+            let mut texts = Texts(Vec::new());
+            registry::each(&mut texts);
+            seeds.extend(texts.0);
+        }
+        seeds
+    }
+
+    /// Problems of every operation: where its kernels break, and what its right answers are proved on.
+    struct Texts(Vec<Vec<u8>>);
+
+    impl Visitor for Texts {
+        fn visit<O: Known>(&mut self) {
+            let edges = O::edges();
+            let some = edges.iter().step_by(edges.len().div_ceil(8).max(1)).map(String::as_str);
+            self.0.extend(some.chain(O::PROOFS.iter().copied()).map(|text| text.as_bytes().to_vec()));
+        }
     }
 }

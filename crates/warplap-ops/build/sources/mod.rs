@@ -9,8 +9,8 @@
 //! A `mod x;` line is no use, nor is a `pub use` of a name that the file itself does not write: these are doors for
 //! others, so that who takes the problem from `gemm/mod.rs` does not become all variants declared there. Tests
 //! (`#[cfg(test)]`) are not followed, and what an operation says to programs (`known! { … }`) does not count. Core is
-//! not followed, nor are the rooms of a device that time, keep and guard kernels ([`ROOMS`]). What is reached through a trait object names its file itself: a wrapper's identity contains
-//! that of what it wraps.
+//! not followed, nor are the rooms of a device that time, keep and guard kernels ([`ROOMS`]). What is reached through a
+//! trait object names its file itself: a wrapper's identity contains that of what it wraps.
 
 mod says;
 mod tokens;

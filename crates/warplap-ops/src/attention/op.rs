@@ -53,7 +53,8 @@ problem! {
         mask: Mask = Mask::None => other("one of none, add, bool, tiles"),
         /// Queries and keys of a square of mask=tiles, a power of two from 32 to 1024; 128 where it is left out.
         tile: u64 = 0 => size(),
-        /// How many of a hundred squares of mask=tiles are looked at, about: what a race draws; 50 where it is left out.
+        /// How many of a hundred squares of mask=tiles are looked at, about: what a race draws; 50 where it is left
+        /// out.
         live: u64 = 0 => size(),
         /// What scores are multiplied with.
         scale: Number = Number::new(usual_scale(d)) => between::<{ -MAX_SCALE }, MAX_SCALE>(SCALE),

@@ -1,5 +1,5 @@
-//! Edge problems of `attention_grad`: every variant is held to the right answer on them, and the device's right answer to the
-//! host's.
+//! Edge problems of `attention_grad`: every variant is held to the right answer on them, and the device's right answer
+//! to the host's.
 
 /// Where kernels break: sizes of one, sizes that no vector divides, every type and layout.
 pub(super) fn problems() -> Vec<String> {

@@ -1,5 +1,5 @@
-//! The gradient of attention's mask, declared: the facts of a request, which are those of the forward pass, and how programs name
-//! it.
+//! The gradient of attention's mask, declared: the facts of a request, which are those of the forward pass, and how
+//! programs name it.
 
 use warplap_core::bucket::Bucket;
 use warplap_core::declare::{FieldFacts, fields_of};

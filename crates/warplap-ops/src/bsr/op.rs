@@ -59,7 +59,7 @@ problem! {
         dtype: DType = DType::F32 => one_of(DTYPES).shown(),
         /// Blocks of the fullest block row over those of the mean one; as even as the pattern makes it where it is left
         /// out.
-        imbalance: Option<String> = None => FieldRule::new("number", read_imbalance, said, "a number from 1 to 1048576"),
+        imbalance: Option<String> = None => FieldRule::new("number", read_imbalance, said, IMBALANCE),
         /// How raced inputs are drawn. No part of the key: a user's own matrix has no such name.
         pattern: Pattern = Pattern::Uniform => word(),
         /// Order of B; row, but col where it is bytes.
@@ -76,12 +76,14 @@ problem! {
         bias: bool = false => flag(),
         /// Whether blocks are stored turned and elsewhere: block i of A is the transpose of stored block place[i].
         turned: bool = false => flag(),
-        /// Whether the factors of an f32 product may be rounded to tf32 (eleven bits); sums are kept in f32 all the same.
+        /// Whether the factors of an f32 product may be rounded to tf32 (eleven bits); sums are kept in f32 all the
+        /// same.
         tf32: bool = false => flag(),
     }
 }
 
 const DENSITY: &str = "the share of blocks that are stored, from 0 to 1";
+const IMBALANCE: &str = "a number from 1 to 1048576";
 const FINITE: &str = "a finite number";
 const DTYPES: &[DType] = &[DType::F32, DType::F16, DType::Bf16, DType::F8E4m3];
 

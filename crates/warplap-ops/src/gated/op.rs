@@ -106,12 +106,12 @@ const VECTOR: u64 = 16;
 /// What a is stretched by when it is drawn, so that activations bend where they bend.
 const STRETCH: f32 = 6.0;
 
-/// Where one in sixteen is drawn to instead, in equal parts: to where exponentials, cubes of numbers and what is left of
-/// a reciprocal leave f32. What a type cannot hold is its largest number then.
+/// Where one in sixteen is drawn to instead, in equal parts: to where exponentials, cubes of numbers and what is left
+/// of a reciprocal leave f32. What a type cannot hold is its largest number then.
 const FAR: [f32; 4] = [30.0, 1e4, 1e25, f32::INFINITY];
 
-/// The largest number that is drawn of a type: of f32 a half of the largest, which may be off by a rounding and still is
-/// a number.
+/// The largest number that is drawn of a type: of f32 a half of the largest, which may be off by a rounding and still
+/// is a number.
 const fn largest(dtype: DType) -> f32 {
     match dtype {
         DType::F16 => 65504.0,

@@ -13,9 +13,10 @@ use super::{Activation, Gemm, Join, Kind, Layout, Rms, Scale};
 use crate::extent::MAX_ELEMENTS;
 
 problem! {
-    /// The facts of C (m×n) = act(scale ∘ (A (m×k) · B (k×n)) + bias), joined with another matrix where there is one, or of a
-    /// batch of such products; with a pair, of act(A · B) ∘ (A · B2), either half scaled. The matrices of a batch follow each
-    /// other without a gap: the next begins where a further line of the last would. All share one bias.
+    /// The facts of C (m×n) = act(scale ∘ (A (m×k) · B (k×n)) + bias), joined with another matrix where there is one,
+    /// or of a batch of such products; with a pair, of act(A · B) ∘ (A · B2), either half scaled. The matrices of a
+    /// batch follow each other without a gap: the next begins where a further line of the last would. All share one
+    /// bias.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct GemmProblem {
         /// Rows of A and C.
@@ -40,7 +41,8 @@ problem! {
         pub align: u64 = 64 => size().always_in_key(),
         /// Products in the batch.
         pub batch: u64 = 1 => size(),
-        /// Whether the factors of an f32 product may be rounded to tf32 (eleven bits); sums are kept in f32 all the same.
+        /// Whether the factors of an f32 product may be rounded to tf32 (eleven bits); sums are kept in f32 all the
+        /// same.
         pub tf32: bool = false => flag(),
         /// Whether a bias is added, one element for each column of C.
         pub bias: bool = false => flag(),
@@ -48,13 +50,13 @@ problem! {
         pub act: Activation = Activation::None => word(),
         /// How the element of another matrix is taken in last; it lies as C does.
         pub join: Join = Join::None => word(),
-        /// Whether it is a pair: the activated product is multiplied with that of A and a second B, which lies as B does.
-        /// A pair has no bias and joins nothing else.
+        /// Whether it is a pair: the activated product is multiplied with that of A and a second B, which lies as B
+        /// does. A pair has no bias and joins nothing else.
         pub pair: bool = false => flag(),
         /// What the product is multiplied with before anything else; both halves of a pair are.
         pub scale: Scale = Scale::None => word(),
-        /// Whether A's rows are divided by their root mean square, and what is added under the root: RMSNorm in front of
-        /// a product, whose factors come out of it (scale is none then).
+        /// Whether A's rows are divided by their root mean square, and what is added under the root: RMSNorm in front
+        /// of a product, whose factors come out of it (scale is none then).
         pub rms: Option<Rms> = None => maybe(Rms::EXPECTED).whether_in_key(Option::is_some),
     }
 }

@@ -125,8 +125,8 @@ fn has_steps(p: &NormProblem) -> bool {
     p.before || p.dropout() > 0.0
 }
 
-/// How far the sum may be off: it is exact but for one rounding, and those of its steps where there are several; `terms`
-/// is the largest sum of magnitudes an element is made of.
+/// How far the sum may be off: it is exact but for one rounding, and those of its steps where there are several;
+/// `terms` is the largest sum of magnitudes an element is made of.
 pub(super) fn sum_tolerance(p: &NormProblem, terms: f64) -> Tolerance {
     let floor = if has_steps(p) { 2.5 * DType::F32.roundoff() * terms } else { 0.0 };
     Tolerance { relative: 1.001 * p.dtype.roundoff(), floor }

@@ -106,8 +106,8 @@ fn slopes(p: &NormGradProblem, s: &mut [f64], g: &[f64], ds: &mut [f64]) -> Reac
 /// Safety factor over the expected rounding error of a sum in any order, as for products.
 const GROWTH: f64 = 6.0;
 
-/// How far the gradients of s and x, of the weight and of the bias may be off; `column` is the largest sum of a column's
-/// gradients without their signs.
+/// How far the gradients of s and x, of the weight and of the bias may be off; `column` is the largest sum of a
+/// column's gradients without their signs.
 pub(super) fn tolerances(p: &NormGradProblem, reach: Reach, column: f64) -> [Tolerance; 4] {
     let (own, wide) = (p.norm.dtype.roundoff(), DType::F32.roundoff());
     let steps = |terms: u64| GROWTH * wide * ((terms as f64).sqrt() / 8.0).clamp(1.0, 32.0);

@@ -31,8 +31,8 @@ words! {
 }
 
 problem! {
-    /// The facts of C (m×n) = A (m×k) · B (k×n) of 8-bit numbers. A and C are row-major, B is column-major: both factors
-    /// lie along k, as tensor cores take bytes.
+    /// The facts of C (m×n) = A (m×k) · B (k×n) of 8-bit numbers. A and C are row-major, B is column-major: both
+    /// factors lie along k, as tensor cores take bytes.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct QgemmProblem {
         /// Rows of A and C.
@@ -47,8 +47,8 @@ problem! {
         pub out: DType = outs(dtype)[0] => one_of(outs(dtype)).expecting(OUTS[usize::from(dtype == DType::I8)]).shown(),
         /// What the factors belong to; there are none for i8.
         pub scale: Scale = usual_scale(dtype) => word().shown(),
-        /// Whether the tensor cores' own sums, which keep about 14 bits, may run through all of k. Else they are added up
-        /// in f32 every 128 elements at the latest.
+        /// Whether the tensor cores' own sums, which keep about 14 bits, may run through all of k. Else they are added
+        /// up in f32 every 128 elements at the latest.
         pub fast: bool = false => flag(),
     }
 }

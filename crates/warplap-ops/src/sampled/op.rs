@@ -1,5 +1,5 @@
-//! Sampled products, declared: the facts of a request, which are those of the block-sparse product it is a gradient of, and the order of
-//! G, and how programs name it.
+//! Sampled products, declared: the facts of a request, which are those of the block-sparse product it is a gradient of,
+//! and the order of G, and how programs name it.
 
 use warplap_core::bucket::Bucket;
 use warplap_core::declare::rules::word;
