@@ -10,9 +10,8 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{ATTENTION, ATTENTION_HOPPER, Chip, ELEMENT, HOPPER, PACKED, PHILOX, Source};
 
-use super::flash_wgmma::map;
 use super::plan::{
-    NOTHING, facts, is_short, no_tensor_cores, no_tiles, numbers, numbers_by_counter, packed_fact, strides,
+    NOTHING, facts, is_short, map, no_tensor_cores, no_tiles, numbers, numbers_by_counter, packed_fact, strides,
     tiles as tiles_of, totals,
 };
 use crate::attention::{AttentionProblem, Mask, slot};

@@ -7,13 +7,11 @@ use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
 use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
-use warplap_cuda::{
-    ATTENTION, ATTENTION_HOPPER, Chip, ELEMENT, HOPPER, Layers, PACKED, PHILOX, SQUARES, Source, TensorMapSpec,
-};
+use warplap_cuda::{ATTENTION, ATTENTION_HOPPER, Chip, ELEMENT, HOPPER, PACKED, PHILOX, SQUARES, Source};
 
 use super::plan::{
-    NOTHING, drops, facts, is_short, mask_facts, mask_strides, no_tensor_cores, no_tiles, numbers, numbers_by_counter,
-    packed_fact, strides, tiles as tiles_of, totals,
+    NOTHING, drops, facts, is_short, map, mask_facts, mask_strides, no_tensor_cores, no_tiles, numbers,
+    numbers_by_counter, packed_fact, strides, tiles as tiles_of, totals,
 };
 use super::wgmma_setting::{Setting, TILE, masks_by_copy, tiles};
 use crate::attention::{AttentionProblem, Strides, slot};
@@ -24,29 +22,6 @@ use crate::cuda::scratch::Need;
 pub(crate) struct FlashWgmma;
 
 const HEADERS: [(&str, &str); 7] = [HOPPER, ELEMENT, ATTENTION, ATTENTION_HOPPER, PHILOX, PACKED, SQUARES];
-
-/// A map of four dimensions with boxes of 64 elements by so many rows.
-pub(crate) fn map(
-    buffer: usize,
-    p: &AttentionProblem,
-    [wide, rows, heads, batches]: [u64; 4],
-    s: Strides,
-    lines: u64,
-) -> Argument {
-    let [batch, head, row] = [s.batch, s.head, s.row].map(|elements| elements as u64);
-    let spec = TensorMapSpec {
-        dtype: p.dtype,
-        inner: wide,
-        outer: rows,
-        pitch: row,
-        layers: Layers::Heads { counts: [heads, batches], strides: [head, batch] },
-        block: [64, lines as u32],
-        swizzle: 128,
-        promote: true,
-        tf32: false,
-    };
-    Argument::Map(buffer, spec)
-}
 
 impl Twin<AttentionProblem> for FlashWgmma {
     fn id(&self) -> &'static str {

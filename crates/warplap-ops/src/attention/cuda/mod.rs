@@ -5,7 +5,7 @@ mod cudnn_graph;
 mod flash_lazy;
 mod flash_mma;
 mod flash_split;
-pub(crate) mod flash_wgmma;
+mod flash_wgmma;
 pub(crate) mod listed;
 pub(crate) mod plan;
 mod reference;

@@ -1,7 +1,7 @@
 //! What the plans of attention share: facts of the problem, strides, what a kernel of tensor cores takes at all.
 
 use warplap_core::dtype::DType;
-use warplap_cuda::{Chip, dtype_code};
+use warplap_cuda::{Chip, Layers, TensorMapSpec, dtype_code};
 
 use crate::attention::{AttentionProblem, Corner, Mask, Strides, slot};
 use crate::cuda::plan::{Argument, int};
@@ -15,6 +15,29 @@ const MOST: u64 = 256;
 
 /// A pointer that a kernel has a place for and the problem has nothing for.
 pub(crate) const NOTHING: Argument = Argument::Long(0);
+
+/// A map of four dimensions with boxes of 64 elements by so many rows.
+pub(crate) fn map(
+    buffer: usize,
+    p: &AttentionProblem,
+    [wide, rows, heads, batches]: [u64; 4],
+    s: Strides,
+    lines: u64,
+) -> Argument {
+    let [batch, head, row] = [s.batch, s.head, s.row].map(|elements| elements as u64);
+    let spec = TensorMapSpec {
+        dtype: p.dtype,
+        inner: wide,
+        outer: rows,
+        pitch: row,
+        layers: Layers::Heads { counts: [heads, batches], strides: [head, batch] },
+        block: [64, lines as u32],
+        swizzle: 128,
+        promote: true,
+        tf32: false,
+    };
+    Argument::Map(buffer, spec)
+}
 
 /// Why a problem is nothing for kernels of tensor cores, if so.
 pub(crate) fn no_tensor_cores(p: &AttentionProblem, chip: &Chip) -> Option<&'static str> {

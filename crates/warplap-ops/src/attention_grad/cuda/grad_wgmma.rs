@@ -14,10 +14,9 @@ use warplap_cuda::{
 
 use super::plan::{Chain, THREADS};
 use crate::attention::AttentionProblem;
-use crate::attention::cuda::flash_wgmma::map;
 use crate::attention::cuda::listed::{Listed, listed};
 use crate::attention::cuda::plan::{
-    drops, facts, floats, mask_facts, mask_strides, no_sequences, no_tensor_cores, strides,
+    drops, facts, floats, map, mask_facts, mask_strides, no_sequences, no_tensor_cores, strides,
 };
 use crate::attention_grad::{AttentionGradProblem, slot};
 use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis, int};
