@@ -177,7 +177,7 @@ impl Problem for AttentionProblem {
                 "a mask that it speaks of: mask=add, mask=bool or mask=tiles",
             ));
         }
-        if self.h % self.hkv != 0 {
+        if !self.h.is_multiple_of(self.hkv) {
             return Err(ProblemError::value("hkv", self.hkv, format!("a divisor of h={}", self.h)));
         }
         for (name, width) in [("d", self.d), ("dv", self.dv)] {
