@@ -42,7 +42,7 @@ fn stem(path: &Path) -> &str {
 
 /// Whether a file is a variant of its own, and no wrapper around others.
 fn is_variant(text: &str) -> bool {
-    text.contains("\nimpl Variant<") || text.contains("\nimpl Twin<")
+    text.contains("\nimpl Variant<") || text.contains("\nimpl CudaKernelSpec<")
 }
 
 /// Every file of a variant is listed under its stem and opens with its header, and every id is listed once.
@@ -152,9 +152,9 @@ fn every_operation_has_its_right_answer_on_the_device() {
 /// Sources that no variant of their own stands beside: right answers, and what runs before, behind or around others.
 const HELPERS: &str = "// Helper of ";
 
-struct Twins(usize);
+struct CudaKernelSpecs(usize);
 
-impl Visitor for Twins {
+impl Visitor for CudaKernelSpecs {
     fn visit<O: Known>(&mut self) {
         let all = files(&folder(O::NAME), "cu");
         let rust: String = files(&folder(O::NAME), "rs").into_iter().map(|(_, text)| text).collect();
@@ -173,7 +173,7 @@ impl Visitor for Twins {
 
 #[test]
 fn every_cuda_source_has_its_twin_or_says_whose_helper_it_is() {
-    let mut twins = Twins(0);
+    let mut twins = CudaKernelSpecs(0);
     registry::each(&mut twins);
     assert!(twins.0 >= 70, "only {} sources found", twins.0);
 }

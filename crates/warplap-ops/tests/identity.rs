@@ -49,7 +49,7 @@ fn named(tree: &Tree) -> Vec<String> {
     let mut files = tree.files("warplap-ops", ".rs").expect("sources");
     files.retain(|file| {
         let text = fs::read_to_string(tree.place(file)).expect("a readable file");
-        let says = ["impl Variant<", "impl Twin<", "fn source(&self) -> SourceHash {"];
+        let says = ["impl Variant<", "impl CudaKernelSpec<", "fn source(&self) -> SourceHash {"];
         !file.ends_with("/sources.rs") && says.iter().any(|s| text.contains(s))
     });
     files
@@ -172,7 +172,7 @@ fn variants_have_the_rust_files_they_use() {
                 has(file, &[&format!("warplap-cpu/src/simd/{lanes}.rs")]);
             }
         }
-        if file.contains("/cuda/") && text.contains("impl Twin<") {
+        if file.contains("/cuda/") && text.contains("impl CudaKernelSpec<") {
             let kernel = format!("warplap-ops/src/{}.cu", file.trim_end_matches(".rs"));
             let plan = format!("warplap-ops/src/{}/plan.rs", Path::new(file).parent().expect("a folder").display());
             has(file, &[&kernel, &plan, "warplap-ops/src/cuda/plan.rs", "warplap-cuda/src/compile.rs"]);
@@ -256,7 +256,7 @@ impl Compiled {
             let file = format!("{op}/{device}/{id}.rs");
             let text = fs::read_to_string(crates().join("warplap-ops/src").join(&file)).expect("a readable file");
             // With a library's version, which is not in the files.
-            if !text.contains("source!(&version") && (device == "cpu" || text.contains("impl Twin<")) {
+            if !text.contains("source!(&version") && (device == "cpu" || text.contains("impl CudaKernelSpec<")) {
                 assert_eq!(found, wrapped(&mut self.0, wrappers(op, device, &id), &file), "{file}");
             }
         }

@@ -19,7 +19,7 @@ pub enum Layers {
     Behind(u64),
     /// Panels of `inner` columns side by side in the same lines: so many, and how many of them one copy brings. Copies
     /// take a third coordinate.
-    Beside(u64, u32),
+    PrePostLaunches(u64, u32),
     /// Heads of batches, each at a stride of its own: how many of both, and the elements from one to the next. Copies
     /// take the head as third and the batch as fourth coordinate.
     Heads {
@@ -72,7 +72,7 @@ impl TensorMapSpec {
         let (line, [wide, tall]) = (self.pitch * size, self.block);
         let (rank, [third, fourth], [far, further], deep) = match self.layers {
             Layers::Behind(count) => (if count > 1 { 3 } else { 2 }, [count, 1], [line * self.outer, 0], 1),
-            Layers::Beside(count, together) => (3, [count, 1], [self.inner * size, 0], together),
+            Layers::PrePostLaunches(count, together) => (3, [count, 1], [self.inner * size, 0], together),
             Layers::Heads { counts, strides } => (4, counts, strides.map(|elements| elements * size), 1),
         };
         Shape {
@@ -145,7 +145,7 @@ mod tests {
         };
         assert_eq!(shape(Layers::Behind(1)), (vec![64, 100], vec![160], vec![64, 32]));
         assert_eq!(shape(Layers::Behind(3)), (vec![64, 100, 3], vec![160, 16000], vec![64, 32, 1]));
-        assert_eq!(shape(Layers::Beside(4, 2)), (vec![64, 100, 4], vec![160, 128], vec![64, 32, 2]));
+        assert_eq!(shape(Layers::PrePostLaunches(4, 2)), (vec![64, 100, 4], vec![160, 128], vec![64, 32, 2]));
         let heads = Layers::Heads { counts: [8, 2], strides: [8000, 64000] };
         assert_eq!(shape(heads), (vec![64, 100, 8, 2], vec![160, 16000, 128_000], vec![64, 32, 1, 1]));
     }

@@ -48,7 +48,7 @@ struct One {
 }
 
 /// What a path leads to.
-enum Found {
+enum ResolvedPath {
     Module(String),
     Item(String),
 }
@@ -150,9 +150,9 @@ impl Tree {
         for (all, path) in paths {
             for found in self.resolve(file, &path, &mut HashSet::new())? {
                 match found {
-                    Found::Item(file) => _ = uses.insert(file),
-                    Found::Module(module) if all => uses.extend(self.behind(&module)?),
-                    Found::Module(_) => {}
+                    ResolvedPath::Item(file) => _ = uses.insert(file),
+                    ResolvedPath::Module(module) if all => uses.extend(self.behind(&module)?),
+                    ResolvedPath::Module(_) => {}
                 }
             }
         }
@@ -166,7 +166,7 @@ impl Tree {
         let mut files = vec![module.to_string()];
         for path in doors {
             let found = self.resolve(module, &path, &mut HashSet::new())?;
-            files.extend(found.into_iter().map(|(Found::Item(file) | Found::Module(file))| file));
+            files.extend(found.into_iter().map(|(ResolvedPath::Item(file) | ResolvedPath::Module(file))| file));
         }
         Ok(files)
     }
@@ -177,7 +177,7 @@ impl Tree {
         from: &str,
         path: &[String],
         seen: &mut HashSet<(String, Vec<String>)>,
-    ) -> Result<Vec<Found>, String> {
+    ) -> Result<Vec<ResolvedPath>, String> {
         // A name that is imported as itself (`pub(crate) use for_dtype;` of a macro) leads nowhere.
         if !seen.insert((from.to_string(), path.to_vec())) {
             return Ok(Vec::new());
@@ -206,11 +206,11 @@ impl Tree {
         module: String,
         path: &[String],
         seen: &mut HashSet<(String, Vec<String>)>,
-    ) -> Result<Vec<Found>, String> {
+    ) -> Result<Vec<ResolvedPath>, String> {
         if ROOMS.iter().any(|room| module.starts_with(room)) {
             return Ok(Vec::new());
         }
-        let Some((name, rest)) = path.split_first() else { return Ok(vec![Found::Module(module)]) };
+        let Some((name, rest)) = path.split_first() else { return Ok(vec![ResolvedPath::Module(module)]) };
         match name.as_str() {
             "self" => return self.walk(module, rest, seen),
             "super" => return self.walk(self.above(&module)?, rest, seen),
@@ -229,11 +229,11 @@ impl Tree {
             found = self.walk(child, rest, seen)?;
         } else if on.is_empty() {
             // Defined here, or behind a glob.
-            found.push(Found::Item(module.clone()));
+            found.push(ResolvedPath::Item(module.clone()));
             for path in behind {
                 for all in self.resolve(&module, &path, seen)? {
-                    let (Found::Item(file) | Found::Module(file)) = all;
-                    found.extend(self.behind(&file)?.into_iter().map(Found::Item));
+                    let (ResolvedPath::Item(file) | ResolvedPath::Module(file)) = all;
+                    found.extend(self.behind(&file)?.into_iter().map(ResolvedPath::Item));
                 }
             }
         }

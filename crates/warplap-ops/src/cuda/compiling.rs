@@ -6,7 +6,7 @@ use std::sync::{LazyLock, Mutex};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Compiler, Cubin, Source};
 
-use super::plan::{Plan, Twin};
+use super::plan::{CudaKernelSpec, Plan};
 use super::right::Width;
 use super::{early, installed};
 
@@ -117,7 +117,7 @@ pub(crate) fn check_widths(source: &dyn Fn(Width) -> Source, capability: (u32, u
 }
 
 /// Compiles the first and the last config of a kernel that fits a problem.
-pub(crate) fn check_ends<P: 'static>(twin: &dyn Twin<P>, p: &P, capability: (u32, u32), text: &str) {
+pub(crate) fn check_ends<P: 'static>(twin: &dyn CudaKernelSpec<P>, p: &P, capability: (u32, u32), text: &str) {
     let Some(compiler) = compiler() else { return };
     let chip = chip(capability);
     assert!(matches!(twin.fit(p, &chip), Fit::Fits(_)), "{text}: {}", twin.id());

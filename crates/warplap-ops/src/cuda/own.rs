@@ -15,7 +15,7 @@ use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cuda::{Chip, Cuda, Stream};
 
 use super::launch::Loaded;
-use super::plan::{self, Beside, Twin};
+use super::plan::{self, CudaKernelSpec, PrePostLaunches};
 
 /// What a launch checks of the addresses of N slots: the bytes each is a multiple of, as masks, since a division is
 /// what a launch has no time for.
@@ -77,14 +77,14 @@ pub(crate) struct Own<O, T, const N: usize> {
     op: PhantomData<fn() -> O>,
 }
 
-impl<O: Op, T: Twin<O::Problem>, const N: usize> Own<O, T, N> {
+impl<O: Op, T: CudaKernelSpec<O::Problem>, const N: usize> Own<O, T, N> {
     /// The variant of a twin.
     pub(crate) fn new(twin: T) -> Self {
         Own { twin, op: PhantomData }
     }
 }
 
-impl<O: Op, T: Twin<O::Problem>, const N: usize> Variant<O, Cuda> for Own<O, T, N> {
+impl<O: Op, T: CudaKernelSpec<O::Problem>, const N: usize> Variant<O, Cuda> for Own<O, T, N> {
     fn id(&self) -> &str {
         self.twin.id()
     }
@@ -112,13 +112,13 @@ impl<O: Op, T: Twin<O::Problem>, const N: usize> Variant<O, Cuda> for Own<O, T, 
     }
 
     fn compile(&self, p: &O::Problem, config: &Config, cuda: &Cuda) -> Result<(), Rejection> {
-        let (plan, Beside { first, last }) = plan::plan(&self.twin, p, config, cuda.chip())?;
+        let (plan, PrePostLaunches { first, last }) = plan::plan(&self.twin, p, config, cuda.chip())?;
         first.iter().chain([&plan]).chain(&last).try_for_each(|plan| cuda.compile(&plan.source))
     }
 
     fn build(&self, p: &O::Problem, config: &Config, cuda: &Cuda) -> Result<Box<dyn Kernel<Cuda>>, Rejection> {
         let aligns = Aligns::<N>::of(&O::signature(p))?;
-        let (plan, Beside { first, last }) = plan::plan(&self.twin, p, config, cuda.chip())?;
+        let (plan, PrePostLaunches { first, last }) = plan::plan(&self.twin, p, config, cuda.chip())?;
         let load = |plan| Loaded::<N>::new(plan, cuda);
         let all = |plans: Vec<plan::Plan>| plans.into_iter().map(load).collect::<Result<Box<[_]>, _>>();
         let chain = !(first.is_empty() && last.is_empty());

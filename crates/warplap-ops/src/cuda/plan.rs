@@ -67,7 +67,7 @@ impl Plan {
 
 /// Kernels that are launched with a plan's own every time: before it and behind it, on the same buffers and scratch.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Beside {
+pub(crate) struct PrePostLaunches {
     /// In front of it.
     pub(crate) first: Vec<Plan>,
     /// Behind it.
@@ -75,7 +75,7 @@ pub(crate) struct Beside {
 }
 
 /// The host twin of one own kernel, for problems of one operation.
-pub(crate) trait Twin<P>: Send + Sync + 'static {
+pub(crate) trait CudaKernelSpec<P>: Send + Sync + 'static {
     /// File stem and entry name.
     fn id(&self) -> &'static str;
     /// What it is compiled of: `source!()`.
@@ -87,12 +87,12 @@ pub(crate) trait Twin<P>: Send + Sync + 'static {
     /// How a setting is built and launched.
     fn plan(&self, p: &P, config: &Config, chip: &Chip) -> Result<Plan, Rejection>;
     /// What is launched with it.
-    fn beside(&self, _: &P, _: &Config, _: &Chip) -> Result<Beside, Rejection> {
-        Ok(Beside::default())
+    fn beside(&self, _: &P, _: &Config, _: &Chip) -> Result<PrePostLaunches, Rejection> {
+        Ok(PrePostLaunches::default())
     }
 }
 
-impl<P: 'static> Twin<P> for &'static dyn Twin<P> {
+impl<P: 'static> CudaKernelSpec<P> for &'static dyn CudaKernelSpec<P> {
     fn id(&self) -> &'static str {
         (**self).id()
     }
@@ -108,7 +108,7 @@ impl<P: 'static> Twin<P> for &'static dyn Twin<P> {
     fn plan(&self, p: &P, config: &Config, chip: &Chip) -> Result<Plan, Rejection> {
         (**self).plan(p, config, chip)
     }
-    fn beside(&self, p: &P, config: &Config, chip: &Chip) -> Result<Beside, Rejection> {
+    fn beside(&self, p: &P, config: &Config, chip: &Chip) -> Result<PrePostLaunches, Rejection> {
         (**self).beside(p, config, chip)
     }
 }
@@ -118,7 +118,7 @@ const EARLY: &str = "EARLY";
 
 /// The space of a twin; where its launches may begin early, whether they do is an axis: behind a kernel that lets
 /// nobody begin early it costs a quarter of a microsecond, behind one that does it saves half of one and more.
-pub(crate) fn space<P>(twin: &(impl Twin<P> + ?Sized), p: &P, chip: &Chip) -> Space {
+pub(crate) fn space<P>(twin: &(impl CudaKernelSpec<P> + ?Sized), p: &P, chip: &Chip) -> Space {
     let space = twin.space(p, chip);
     let can = space.default_config().is_some_and(|c| twin.plan(p, &c, chip).is_ok_and(|plan| plan.overlap));
     if !can {
@@ -133,11 +133,11 @@ pub(crate) fn space<P>(twin: &(impl Twin<P> + ?Sized), p: &P, chip: &Chip) -> Sp
 /// The plan of a setting of [`space`], and what is launched with it. Whether a launch may begin early is for the first
 /// of them to heed; the others follow one of ours.
 pub(crate) fn plan<P>(
-    twin: &(impl Twin<P> + ?Sized),
+    twin: &(impl CudaKernelSpec<P> + ?Sized),
     p: &P,
     config: &Config,
     chip: &Chip,
-) -> Result<(Plan, Beside), Rejection> {
+) -> Result<(Plan, PrePostLaunches), Rejection> {
     let (mut plan, mut beside) = (twin.plan(p, config, chip)?, twin.beside(p, config, chip)?);
     let begins = beside.first.first_mut().unwrap_or(&mut plan);
     begins.overlap &= config.int(EARLY) == Some(1);

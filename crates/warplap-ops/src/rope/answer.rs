@@ -10,7 +10,7 @@ use super::{Positions, RopeProblem, slot};
 use crate::host::in_parallel;
 
 /// What all heads are turned by, in double precision.
-struct Given {
+struct Rotation {
     cos: Vec<f64>,
     sin: Vec<f64>,
     positions: Vec<f64>,
@@ -39,7 +39,7 @@ fn parts(p: &RopeProblem) -> impl Iterator<Item = Part> {
 pub(super) fn answer(p: &RopeProblem, inputs: &[Array]) -> Vec<Answer> {
     let [cos, sin, positions, bias] =
         [slot::COS, slot::SIN, slot::POSITIONS, slot::BIAS].map(|slot| inputs[slot].to_f64());
-    let given = Given { cos, sin, positions, bias };
+    let given = Rotation { cos, sin, positions, bias };
     let found: Vec<(Vec<f64>, f64)> =
         parts(p).zip([slot::X, slot::K]).map(|(part, slot)| turned(p, &given, &part, &inputs[slot].to_f64())).collect();
     let reach = found.iter().fold(0.0, |most: f64, (_, reach)| most.max(*reach));
@@ -47,7 +47,7 @@ pub(super) fn answer(p: &RopeProblem, inputs: &[Array]) -> Vec<Answer> {
 }
 
 /// The heads of one tensor, and the largest sum of magnitudes that an element is made of.
-fn turned(p: &RopeProblem, given: &Given, part: &Part, x: &[f64]) -> (Vec<f64>, f64) {
+fn turned(p: &RopeProblem, given: &Rotation, part: &Part, x: &[f64]) -> (Vec<f64>, f64) {
     let (d, width) = (p.d as usize, (part.heads * p.d) as usize);
     let mut values = vec![f64::NAN; (p.rows as usize - 1) * part.out as usize + width];
     let each = |(row, to): (usize, &mut [f64])| {
@@ -63,7 +63,7 @@ fn turned(p: &RopeProblem, given: &Given, part: &Part, x: &[f64]) -> (Vec<f64>, 
 }
 
 /// One head.
-fn head(p: &RopeProblem, given: &Given, row: usize, head: usize, from: &[f64], to: &mut [f64]) -> f64 {
+fn head(p: &RopeProblem, given: &Rotation, row: usize, head: usize, from: &[f64], to: &mut [f64]) -> f64 {
     let bias = |j: usize| if p.bias { given.bias[head * p.d as usize + j] } else { 0.0 };
     let turns = (head as u64) < p.turned();
     let position = match p.positions {

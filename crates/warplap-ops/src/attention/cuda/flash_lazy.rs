@@ -15,7 +15,7 @@ use super::plan::{
     tiles as tiles_of, totals,
 };
 use crate::attention::{AttentionProblem, Mask, slot};
-use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, axis};
 use crate::cuda::scratch::Need;
 
 /// TMA, wgmma, one producer and two to four consumers, exponents against an old maximum.
@@ -91,7 +91,7 @@ fn tried(p: &AttentionProblem) -> &'static [[i64; 6]] {
     }
 }
 
-impl Twin<AttentionProblem> for FlashLazy {
+impl CudaKernelSpec<AttentionProblem> for FlashLazy {
     fn id(&self) -> &'static str {
         "flash_lazy"
     }

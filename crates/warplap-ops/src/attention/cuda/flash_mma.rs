@@ -14,7 +14,7 @@ use super::plan::{
     tiles, totals,
 };
 use crate::attention::{AttentionProblem, slot};
-use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, axis};
 
 /// Asynchronous copies, ldmatrix, mma.sync.
 pub(super) struct FlashMma;
@@ -41,7 +41,7 @@ fn registers(p: &AttentionProblem, [block_m, block_n, warps]: [u64; 3]) -> u64 {
     strips * (out / 2 + block_n / 2 + masked + kept)
 }
 
-impl Twin<AttentionProblem> for FlashMma {
+impl CudaKernelSpec<AttentionProblem> for FlashMma {
     fn id(&self) -> &'static str {
         "flash_mma"
     }

@@ -14,7 +14,7 @@ use super::plan::{
     pointers, square_fact, window,
 };
 use crate::attention::{AttentionProblem, slot};
-use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, axis, int};
 use crate::cuda::scratch::Need;
 
 /// Keys cut into parts that are brought together at the end.
@@ -63,7 +63,7 @@ fn entry(p: &AttentionProblem) -> u64 {
     rows * (p.dv.div_ceil(64) * 64 + 4) + rows * 4
 }
 
-impl Twin<AttentionProblem> for FlashSplit {
+impl CudaKernelSpec<AttentionProblem> for FlashSplit {
     fn id(&self) -> &'static str {
         "flash_split"
     }

@@ -15,7 +15,7 @@ use super::plan::{
 };
 use super::wgmma_setting::{Setting, TILE, masks_by_copy, tiles};
 use crate::attention::{AttentionProblem, Strides, slot};
-use crate::cuda::plan::{Argument, Grid, Plan, Twin};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan};
 use crate::cuda::scratch::Need;
 
 /// TMA, wgmma, one producer and one to four consumers.
@@ -23,7 +23,7 @@ pub(crate) struct FlashWgmma;
 
 const HEADERS: [(&str, &str); 7] = [HOPPER, ELEMENT, ATTENTION, ATTENTION_HOPPER, PHILOX, PACKED, SQUARES];
 
-impl Twin<AttentionProblem> for FlashWgmma {
+impl CudaKernelSpec<AttentionProblem> for FlashWgmma {
     fn id(&self) -> &'static str {
         "flash_wgmma"
     }

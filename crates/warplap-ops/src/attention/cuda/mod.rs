@@ -19,10 +19,10 @@ use warplap_cuda::Cuda;
 
 use super::{Attention, AttentionProblem, SLOTS};
 use crate::cuda::own::Own;
-use crate::cuda::plan::Twin;
+use crate::cuda::plan::CudaKernelSpec;
 
 /// The own kernels, in the order of ties.
-const TWINS: [&dyn Twin<AttentionProblem>; 5] = [
+const TWINS: [&dyn CudaKernelSpec<AttentionProblem>; 5] = [
     &reference::Reference,
     &flash_lazy::FlashLazy,
     &flash_wgmma::FlashWgmma,
@@ -32,7 +32,7 @@ const TWINS: [&dyn Twin<AttentionProblem>; 5] = [
 
 /// Who may race.
 pub fn catalog() -> Catalog<Attention, Cuda> {
-    let own = |twin| Arc::new(Own::<Attention, &dyn Twin<AttentionProblem>, SLOTS>::new(twin));
+    let own = |twin| Arc::new(Own::<Attention, &dyn CudaKernelSpec<AttentionProblem>, SLOTS>::new(twin));
     let [reference, others @ ..] = TWINS;
     let first = Catalog::new(own(reference)).with_oracle(Arc::new(right::Right));
     let all = others.into_iter().fold(first, |catalog, twin| catalog.with(own(twin)));

@@ -13,7 +13,7 @@ use super::plan::{
     all_strides, below, floats, length_fact, mask_code, packed_fact, page_fact, sight, square_fact, totals,
 };
 use crate::attention::{AttentionProblem, SLOTS};
-use crate::cuda::plan::{Argument, Grid, Plan, Twin, int};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, int};
 
 /// One block a query row.
 pub(super) struct Reference;
@@ -21,7 +21,7 @@ pub(super) struct Reference;
 /// Threads of a block, and keys it looks at together.
 const KEYS: u64 = 128;
 
-impl Twin<AttentionProblem> for Reference {
+impl CudaKernelSpec<AttentionProblem> for Reference {
     fn id(&self) -> &'static str {
         "reference"
     }

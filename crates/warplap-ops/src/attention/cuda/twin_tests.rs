@@ -7,14 +7,14 @@ use warplap_cuda::{Chip, Layers};
 
 use super::TWINS;
 use crate::attention::{Attention, AttentionProblem, SLOTS, slot};
-use crate::cuda::plan::{Argument, Grid, Plan, Twin};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan};
 use crate::cuda::scratch::Need;
 
 fn problem(text: &str) -> AttentionProblem {
     Attention::parse(text).unwrap()
 }
 
-fn twin(id: &str) -> &'static dyn Twin<AttentionProblem> {
+fn twin(id: &str) -> &'static dyn CudaKernelSpec<AttentionProblem> {
     TWINS.into_iter().find(|t| t.id() == id).unwrap()
 }
 

@@ -1,8 +1,8 @@
 //! Attention's gradients on the CPU. The order of the list is the order of ties; the first is the reference.
 
 pub(crate) mod call;
-pub(crate) mod given;
 pub(crate) mod reference;
+pub(crate) mod task_inputs;
 mod tiles;
 mod weigh;
 

@@ -18,7 +18,7 @@ use warplap_cpu::simd::{Element, Isa};
 use warplap_cpu::{Cpu, Typed};
 
 use super::call::{Call, Gradients, PLACES, Rows, row_mut};
-use super::given::{Given, Part, multiply, numbers};
+use super::task_inputs::{Part, TaskInputs, multiply, numbers};
 use crate::attention::AttentionProblem;
 use crate::attention_grad::{AttentionGrad, AttentionGradProblem};
 use crate::typed::for_dtype;
@@ -93,7 +93,7 @@ impl Kernel<Cpu> for Built {
 impl Built {
     fn differentiate<T: Element + Typed>(&self, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
         let (p, call) = (&self.p, Call::<T>::new(&self.p, args, PLACES)?);
-        let (given, to) = (&Given::new(p, self.isa, call), &Gradients::new(p, args)?);
+        let (given, to) = (&TaskInputs::new(p, self.isa, call), &Gradients::new(p, args)?);
         let (block, threads) = (self.setting.block, self.setting.threads);
         let (keys, queries) = ((p.sk as usize).div_ceil(block), (p.sq as usize).div_ceil(block));
         let shared = (p.b * p.hkv) as usize * keys;
@@ -106,7 +106,7 @@ impl Built {
     }
 }
 
-impl<T: Element> Given<'_, T> {
+impl<T: Element> TaskInputs<'_, T> {
     /// Weights and gradients of scaled products.
     fn slopes(&self, head: [usize; 2], queries: [usize; 2], keys: [usize; 2], room: &mut [Vec<f32>; 2]) {
         let steep = self.weigh(head, queries, keys, room);

@@ -19,7 +19,7 @@ use crate::attention::cuda::plan::{
     NOTHING, align, drops, facts, mask_facts, mask_strides, no_tensor_cores, packed_fact, strides, tiles, totals,
 };
 use crate::attention_grad::{AttentionGradProblem, slot};
-use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, PrePostLaunches, axis};
 
 /// Asynchronous copies, ldmatrix, mma.sync.
 #[derive(Clone, Copy)]
@@ -119,7 +119,7 @@ fn chain(p: &AttentionProblem) -> Chain {
     Chain::new(p, BLOCK, 0)
 }
 
-impl Twin<AttentionGradProblem> for GradMma {
+impl CudaKernelSpec<AttentionGradProblem> for GradMma {
     fn id(&self) -> &'static str {
         "grad_mma"
     }
@@ -146,9 +146,9 @@ impl Twin<AttentionGradProblem> for GradMma {
         self.launch(&problem.0, c, chip, Side::Keys)
     }
 
-    fn beside(&self, problem: &AttentionGradProblem, c: &Config, chip: &Chip) -> Result<Beside, Rejection> {
+    fn beside(&self, problem: &AttentionGradProblem, c: &Config, chip: &Chip) -> Result<PrePostLaunches, Rejection> {
         let p = &problem.0;
         let first = vec![chain(p).delta(p, align(p), chip)];
-        Ok(Beside { first, last: vec![self.launch(p, c, chip, Side::Queries)?] })
+        Ok(PrePostLaunches { first, last: vec![self.launch(p, c, chip, Side::Queries)?] })
     }
 }

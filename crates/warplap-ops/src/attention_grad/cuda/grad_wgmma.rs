@@ -19,7 +19,7 @@ use crate::attention::cuda::plan::{
     drops, facts, floats, map, mask_facts, mask_strides, no_sequences, no_tensor_cores, strides,
 };
 use crate::attention_grad::{AttentionGradProblem, slot};
-use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis, int};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, PrePostLaunches, axis, int};
 
 /// TMA, wgmma, one producer and one or two consumers.
 pub(super) struct GradWgmma;
@@ -101,7 +101,7 @@ impl Setting {
     }
 }
 
-impl Twin<AttentionGradProblem> for GradWgmma {
+impl CudaKernelSpec<AttentionGradProblem> for GradWgmma {
     fn id(&self) -> &'static str {
         "grad_wgmma"
     }
@@ -174,7 +174,7 @@ impl Twin<AttentionGradProblem> for GradWgmma {
         })
     }
 
-    fn beside(&self, problem: &AttentionGradProblem, c: &Config, chip: &Chip) -> Result<Beside, Rejection> {
+    fn beside(&self, problem: &AttentionGradProblem, c: &Config, chip: &Chip) -> Result<PrePostLaunches, Rejection> {
         let p = &problem.0;
         let s = Setting::read(p, c)?;
         let chain = s.chain(p);
@@ -194,6 +194,6 @@ impl Twin<AttentionGradProblem> for GradWgmma {
             arguments,
             overlap: true,
         };
-        Ok(Beside { first: vec![chain.delta(p, 16, chip)], last: vec![finish] })
+        Ok(PrePostLaunches { first: vec![chain.delta(p, 16, chip)], last: vec![finish] })
     }
 }

@@ -13,14 +13,15 @@ use warplap_cuda::Cuda;
 
 use super::{AttentionGrad, AttentionGradProblem, SLOTS};
 use crate::cuda::own::Own;
-use crate::cuda::plan::Twin;
+use crate::cuda::plan::CudaKernelSpec;
 
 /// The own kernels, in the order of ties.
-const TWINS: [&dyn Twin<AttentionGradProblem>; 3] = [&reference::Reference, &grad_wgmma::GradWgmma, &grad_mma::GradMma];
+const TWINS: [&dyn CudaKernelSpec<AttentionGradProblem>; 3] =
+    [&reference::Reference, &grad_wgmma::GradWgmma, &grad_mma::GradMma];
 
 /// Who may race.
 pub fn catalog() -> Catalog<AttentionGrad, Cuda> {
-    let own = |twin| Arc::new(Own::<AttentionGrad, &dyn Twin<AttentionGradProblem>, SLOTS>::new(twin));
+    let own = |twin| Arc::new(Own::<AttentionGrad, &dyn CudaKernelSpec<AttentionGradProblem>, SLOTS>::new(twin));
     let [reference, others @ ..] = TWINS;
     let first = Catalog::new(own(reference)).with_oracle(Arc::new(right::Right));
     others.into_iter().fold(first, |catalog, twin| catalog.with(own(twin)))

@@ -12,7 +12,7 @@ use warplap_cuda::{Chip, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 use super::plan::all_strides;
 use crate::attention::cuda::plan::{below, floats, mask_code, mask_strides, packed_fact, sight, square_fact, totals};
 use crate::attention_grad::{AttentionGradProblem, SLOTS};
-use crate::cuda::plan::{Argument, Grid, Plan, Twin, int};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, int};
 
 /// One block a row.
 pub(super) struct Reference;
@@ -20,7 +20,7 @@ pub(super) struct Reference;
 /// Threads of a block, and rows it meets together.
 const MET: u64 = 128;
 
-impl Twin<AttentionGradProblem> for Reference {
+impl CudaKernelSpec<AttentionGradProblem> for Reference {
     fn id(&self) -> &'static str {
         "reference"
     }

@@ -20,7 +20,7 @@ use warplap_cpu::{Cpu, Typed};
 use super::places::PLACES;
 use crate::attention::AttentionProblem;
 use crate::attention_grad::cpu::call::{Call, Rows, row_mut, write};
-use crate::attention_grad::cpu::given::{Given, numbers};
+use crate::attention_grad::cpu::task_inputs::{TaskInputs, numbers};
 use crate::attention_mask_grad::{AttentionMaskGrad, AttentionMaskGradProblem, sharing, slot};
 use crate::typed::for_dtype;
 
@@ -94,7 +94,7 @@ unsafe impl<T> Sync for Written<T> {}
 impl Built {
     fn differentiate<T: Element + Typed>(&self, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
         let (p, [block, threads]) = (&self.p, self.setting);
-        let given = &Given::new(p, self.isa, Call::<T>::new(p, args, PLACES)?);
+        let given = &TaskInputs::new(p, self.isa, Call::<T>::new(p, args, PLACES)?);
         let to = &Written(write::<T>(args, slot::DMASK, p.mask_strides())?);
         let (down, across) = ((p.sq as usize).div_ceil(block), (p.sk as usize).div_ceil(KEYS));
         let [batches, heads] = p.masks().map(|n| n as usize);
@@ -108,7 +108,7 @@ impl Built {
     }
 }
 
-impl<T: Element> Given<'_, T> {
+impl<T: Element> TaskInputs<'_, T> {
     /// The gradient of some queries' and keys' entries of one mask.
     fn tile(&self, to: &Written<T>, mask: [usize; 2], [first, key]: [usize; 2], block: usize) {
         let p = self.p;

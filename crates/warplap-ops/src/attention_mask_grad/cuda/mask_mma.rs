@@ -13,7 +13,7 @@ use super::plan::shares;
 use crate::attention::cuda::plan::{align, drops, facts, mask_facts, mask_strides, no_tensor_cores};
 use crate::attention_grad::cuda::plan::{Chain, all_strides};
 use crate::attention_mask_grad::{AttentionMaskGradProblem, slot};
-use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, PrePostLaunches, axis};
 
 /// Asynchronous copies, ldmatrix, mma.sync.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ const TILE: [&str; 4] = ["WARPS", "TALL", "OTHER", "STAGES"];
 const TILES: [[i64; 4]; 7] =
     [[4, 1, 64, 2], [8, 1, 64, 2], [4, 2, 32, 2], [8, 2, 32, 2], [4, 1, 64, 3], [4, 1, 32, 2], [4, 1, 32, 1]];
 
-impl Twin<AttentionMaskGradProblem> for MaskMma {
+impl CudaKernelSpec<AttentionMaskGradProblem> for MaskMma {
     fn id(&self) -> &'static str {
         "mask_mma"
     }
@@ -91,8 +91,13 @@ impl Twin<AttentionMaskGradProblem> for MaskMma {
         })
     }
 
-    fn beside(&self, problem: &AttentionMaskGradProblem, _: &Config, chip: &Chip) -> Result<Beside, Rejection> {
+    fn beside(
+        &self,
+        problem: &AttentionMaskGradProblem,
+        _: &Config,
+        chip: &Chip,
+    ) -> Result<PrePostLaunches, Rejection> {
         let p = &problem.0;
-        Ok(Beside { first: vec![Chain::new(p, PADDED, 0).delta(p, align(p), chip)], last: Vec::new() })
+        Ok(PrePostLaunches { first: vec![Chain::new(p, PADDED, 0).delta(p, align(p), chip)], last: Vec::new() })
     }
 }

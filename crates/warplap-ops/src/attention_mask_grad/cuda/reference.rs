@@ -13,7 +13,7 @@ use super::plan::shares;
 use crate::attention::cuda::plan::{below, floats, mask_strides, sight};
 use crate::attention_grad::cuda::plan::all_strides;
 use crate::attention_mask_grad::{AttentionMaskGradProblem, SLOTS};
-use crate::cuda::plan::{Argument, Grid, Plan, Twin, int};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, int};
 
 /// One thread an entry.
 pub(super) struct Reference;
@@ -21,7 +21,7 @@ pub(super) struct Reference;
 /// Threads of a block: keys of a row.
 const MET: u64 = 128;
 
-impl Twin<AttentionMaskGradProblem> for Reference {
+impl CudaKernelSpec<AttentionMaskGradProblem> for Reference {
     fn id(&self) -> &'static str {
         "reference"
     }

@@ -19,7 +19,7 @@ use warplap_cuda::{
 };
 
 use super::mma_tf32::MmaTf32;
-use super::plan::BsrTwin;
+use super::plan::BsrKernelSpec;
 use super::simt_f32::SimtF32;
 use super::turned::Turned;
 use super::wgmma_fill::Fill;
@@ -46,7 +46,7 @@ fn scratch(p: &BsrProblem) -> u64 {
 
 /// Whether another kernel than the plain reference can do a problem: then zeros need not be multiplied.
 fn served(p: &BsrProblem, chip: &Chip) -> bool {
-    let sparse: [&dyn BsrTwin; 5] = [&Union, &SwapAb, &Fill, &SimtF32, &MmaTf32];
+    let sparse: [&dyn BsrKernelSpec; 5] = [&Union, &SwapAb, &Fill, &SimtF32, &MmaTf32];
     sparse.iter().any(|twin| matches!(twin.fit(p, chip), Fit::Fits(_)))
 }
 

@@ -18,7 +18,7 @@ use warplap_core::variant::{Fit, Kernel, Needs, Variant};
 use warplap_cuda::{Buffer, Chip, Cuda, Stream, View};
 
 use super::order::order;
-use super::plan::{BUFFERS, BsrTwin, COL_IDX, ROW_PTR};
+use super::plan::{BUFFERS, BsrKernelSpec, COL_IDX, ROW_PTR};
 use super::queue::Queue;
 use super::turned::Turned;
 use super::widened::{self, Widened};
@@ -33,7 +33,7 @@ const KEPT: usize = 64;
 /// A twin as a variant.
 pub(super) struct OverBlocks<T>(pub(super) T);
 
-impl<T: BsrTwin> OverBlocks<T> {
+impl<T: BsrKernelSpec> OverBlocks<T> {
     /// The problem as the twin sees it: with longer rows, where it takes those alone.
     fn seen(&self, p: &BsrProblem, chip: &Chip) -> BsrProblem {
         match widened::wider(p) {
@@ -43,7 +43,7 @@ impl<T: BsrTwin> OverBlocks<T> {
     }
 }
 
-impl<T: BsrTwin> Variant<Bsr, Cuda> for OverBlocks<T> {
+impl<T: BsrKernelSpec> Variant<Bsr, Cuda> for OverBlocks<T> {
     fn id(&self) -> &str {
         self.0.id()
     }

@@ -9,15 +9,17 @@ use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, Chip, ELEMENT, SCALED, Source};
 
-use super::plan::{B, BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, facts, in_stages, is_half, no_mma, scale_arguments};
+use super::plan::{
+    B, BsrKernelSpec, C, COL_IDX, ORDER, ROW_PTR, VALUES, facts, in_stages, is_half, no_mma, scale_arguments,
+};
 use crate::bsr::BsrProblem;
-use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, axis, int};
 use crate::gemm::Layout;
 
 /// One line of rows a CTA.
 pub(super) struct MmaRows;
 
-impl Twin<BsrProblem> for MmaRows {
+impl CudaKernelSpec<BsrProblem> for MmaRows {
     fn id(&self) -> &'static str {
         "mma_rows"
     }
@@ -69,7 +71,7 @@ fn stage(p: &BsrProblem, bn: u64, bk: u64) -> u64 {
     p.bs.min(64) * (bk * 2 + 16) + b
 }
 
-impl BsrTwin for MmaRows {
+impl BsrKernelSpec for MmaRows {
     fn together(&self, _: &BsrProblem, c: &Config) -> Result<usize, Rejection> {
         Ok(axis(c, "GROUPED")? as usize)
     }

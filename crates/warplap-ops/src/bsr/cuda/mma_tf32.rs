@@ -10,14 +10,16 @@ use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, Chip, ELEMENT, SCALED, Source};
 
-use super::plan::{B, BsrTwin, C, COL_IDX, ORDER, ROW_PTR, VALUES, facts, in_stages, no_mma, no_rows, scale_arguments};
+use super::plan::{
+    B, BsrKernelSpec, C, COL_IDX, ORDER, ROW_PTR, VALUES, facts, in_stages, no_mma, no_rows, scale_arguments,
+};
 use crate::bsr::BsrProblem;
-use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, axis, int};
 
 /// tf32 on tensor cores.
 pub(super) struct MmaTf32;
 
-impl Twin<BsrProblem> for MmaTf32 {
+impl CudaKernelSpec<BsrProblem> for MmaTf32 {
     fn id(&self) -> &'static str {
         "mma_tf32"
     }
@@ -65,7 +67,7 @@ fn stage(p: &BsrProblem, bn: u64, bk: u64) -> u64 {
     (p.bs.min(64) * (bk + 4) + bk * (bn + 8)) * 4
 }
 
-impl BsrTwin for MmaTf32 {
+impl BsrKernelSpec for MmaTf32 {
     fn together(&self, _: &BsrProblem, c: &Config) -> Result<usize, Rejection> {
         Ok(axis(c, "GROUPED")? as usize)
     }

@@ -58,11 +58,11 @@ mod tests {
     use warplap_core::variant::{Fit, Priority};
     use warplap_cuda::Chip;
 
-    use super::plan::BsrTwin;
+    use super::plan::BsrKernelSpec;
     use crate::bsr::{Bsr, BsrProblem};
     use crate::cuda::compiling;
 
-    const TWINS: [&dyn BsrTwin; 10] = [
+    const TWINS: [&dyn BsrKernelSpec; 10] = [
         &super::wgmma_union::Union,
         &super::wgmma_pack::Pack,
         &super::wgmma_fill::Fill,
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn the_deepest_pipeline_is_the_one_that_was_measured() {
         let chip = Chip::h200();
-        let deep = |twin: &dyn BsrTwin, text: &str, config: &str| {
+        let deep = |twin: &dyn BsrKernelSpec, text: &str, config: &str| {
             let config = warplap_core::space::Config::parse(config).unwrap();
             let plan = twin.plan(&problem(text), &config, &chip).unwrap();
             plan.source.defines.iter().find(|(name, _)| *name == "STAGES").unwrap().1
@@ -220,7 +220,7 @@ mod tests {
         let text = "bsr:m=512,k=512,n=16,bs=64,density=0.5,dtype=f8e4m3";
         assert_eq!((bytes(text, &chip), bytes(text, &older)), (vec!["wgmma_union"], vec![]));
         assert!(bytes("bsr:m=512,k=512,n=16,bs=32,density=0.5,dtype=f8e4m3", &chip).is_empty());
-        let fits = |t: &&&dyn BsrTwin| matches!(t.fit(&problem(PROBLEMS[0]), &older), Fit::Fits(_));
+        let fits = |t: &&&dyn BsrKernelSpec| matches!(t.fit(&problem(PROBLEMS[0]), &older), Fit::Fits(_));
         assert_eq!(TWINS.iter().filter(fits).map(|t| t.id()).collect::<Vec<_>>(), ["mma_rows"]);
     }
 

@@ -7,7 +7,7 @@ use warplap_cuda::{Chip, Layers, TensorMapSpec, dtype_code};
 
 pub(super) use crate::bsr::slot::{B, C, COL_IDX, PLACE, ROW_PTR, VALUES};
 use crate::bsr::{BsrProblem, Factor, SLOTS, addend};
-use crate::cuda::plan::{Argument, Grid, Twin};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid};
 use crate::gemm::Layout;
 
 /// Behind the addresses of the slots: the block rows in the order in which they are put together, or nothing.
@@ -18,7 +18,7 @@ pub(super) const QUEUE: usize = SLOTS + 1;
 pub(super) const BUFFERS: usize = SLOTS + 2;
 
 /// The host twin of a block-sparse kernel.
-pub(super) trait BsrTwin: Twin<BsrProblem> {
+pub(super) trait BsrKernelSpec: CudaKernelSpec<BsrProblem> {
     /// Block rows that a group puts together under a setting; 0 takes rows as they come.
     fn together(&self, p: &BsrProblem, config: &Config) -> Result<usize, Rejection>;
 
@@ -174,7 +174,7 @@ pub(super) fn b_map(p: &BsrProblem, lines: u64, columns: u64) -> Argument {
     if !is_wide(p) {
         return spec(B, p, (p.n, p.k), [64, lines as u32]);
     }
-    let (pitch, layers) = (p.n, Layers::Beside(p.n / 64, (columns / 64) as u32));
+    let (pitch, layers) = (p.n, Layers::PrePostLaunches(p.n / 64, (columns / 64) as u32));
     let (dtype, block) = (p.dtype, [64, lines as u32]);
     Argument::Map(
         B,

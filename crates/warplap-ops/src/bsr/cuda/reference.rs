@@ -8,9 +8,9 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, FACTOR, QUANT, SCALED, Source};
 
-use super::plan::{B, BsrTwin, C, COL_IDX, PLACE, ROW_PTR, VALUES, facts, scale_arguments};
+use super::plan::{B, BsrKernelSpec, C, COL_IDX, PLACE, ROW_PTR, VALUES, facts, scale_arguments};
 use crate::bsr::BsrProblem;
-use crate::cuda::plan::{Argument, Grid, Plan, Twin};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan};
 use crate::gemm::Layout;
 
 /// One thread an element of C.
@@ -24,7 +24,7 @@ pub(super) fn source(p: &BsrProblem) -> Source {
     Source { entry: "reference", text: include_str!("reference.cu"), headers, defines }
 }
 
-impl Twin<BsrProblem> for Reference {
+impl CudaKernelSpec<BsrProblem> for Reference {
     fn id(&self) -> &'static str {
         "reference"
     }
@@ -51,7 +51,7 @@ impl Twin<BsrProblem> for Reference {
     }
 }
 
-impl BsrTwin for Reference {
+impl BsrKernelSpec for Reference {
     fn together(&self, _: &BsrProblem, _: &Config) -> Result<usize, Rejection> {
         Ok(0)
     }

@@ -10,11 +10,11 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
 
 use super::plan::{
-    B, BsrTwin, C, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, facts, no_rows, no_tma, no_usual_blocks, scale_arguments,
-    spec,
+    B, BsrKernelSpec, C, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, facts, no_rows, no_tma, no_usual_blocks,
+    scale_arguments, spec,
 };
 use crate::bsr::BsrProblem;
-use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, axis, int};
 
 /// Plain lanes.
 pub(super) struct SimtF32;
@@ -22,7 +22,7 @@ pub(super) struct SimtF32;
 /// Threads of a block, each with 8 by 8 sums.
 const THREADS: u64 = 128;
 
-impl Twin<BsrProblem> for SimtF32 {
+impl CudaKernelSpec<BsrProblem> for SimtF32 {
     fn id(&self) -> &'static str {
         "simt_f32"
     }
@@ -91,7 +91,7 @@ fn tile(p: &BsrProblem, bk: u64) -> (u64, u64) {
     (columns, ((bk * (rows + 4)).next_multiple_of(32) + bk * columns) * 4)
 }
 
-impl BsrTwin for SimtF32 {
+impl BsrKernelSpec for SimtF32 {
     fn together(&self, _: &BsrProblem, c: &Config) -> Result<usize, Rejection> {
         Ok(axis(c, "GROUPED")? as usize)
     }

@@ -9,9 +9,9 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, Chip, ELEMENT, SCALED, Source};
 
-use super::plan::{B, BsrTwin, C, COL_IDX, ROW_PTR, VALUES, facts, is_half, no_usual_blocks, scale_arguments};
+use super::plan::{B, BsrKernelSpec, C, COL_IDX, ROW_PTR, VALUES, facts, is_half, no_usual_blocks, scale_arguments};
 use crate::bsr::BsrProblem;
-use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, axis, int};
 use crate::gemm::Layout;
 
 /// Columns of B at the least and at the most: fewer are for plain lanes, more for kernels that share them.
@@ -50,7 +50,7 @@ fn shared(p: &BsrProblem, tile: u64, rows: u64, warps: u64) -> u64 {
     (warps / 2 * sums(p, tile, rows) * 128).max(fragments(p, tile) * 8 * (rows + 1) * 4)
 }
 
-impl Twin<BsrProblem> for ThinMma {
+impl CudaKernelSpec<BsrProblem> for ThinMma {
     fn id(&self) -> &'static str {
         "thin_mma"
     }
@@ -104,7 +104,7 @@ impl Twin<BsrProblem> for ThinMma {
     }
 }
 
-impl BsrTwin for ThinMma {
+impl BsrKernelSpec for ThinMma {
     fn together(&self, _: &BsrProblem, _: &Config) -> Result<usize, Rejection> {
         Ok(0)
     }

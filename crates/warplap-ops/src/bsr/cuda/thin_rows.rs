@@ -8,9 +8,9 @@ use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, SCALED, Source};
 
-use super::plan::{B, BsrTwin, C, COL_IDX, ROW_PTR, VALUES, facts, no_usual_blocks, scale_arguments};
+use super::plan::{B, BsrKernelSpec, C, COL_IDX, ROW_PTR, VALUES, facts, no_usual_blocks, scale_arguments};
 use crate::bsr::BsrProblem;
-use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, axis, int};
 use crate::gemm::Layout;
 
 /// Columns of B at the most.
@@ -27,7 +27,7 @@ fn tall(p: &BsrProblem) -> u64 {
     32 / (p.bc * p.dtype.bytes() as u64 / 16).max(1)
 }
 
-impl Twin<BsrProblem> for ThinRows {
+impl CudaKernelSpec<BsrProblem> for ThinRows {
     fn id(&self) -> &'static str {
         "thin_rows"
     }
@@ -75,7 +75,7 @@ impl Twin<BsrProblem> for ThinRows {
     }
 }
 
-impl BsrTwin for ThinRows {
+impl BsrKernelSpec for ThinRows {
     fn together(&self, _: &BsrProblem, _: &Config) -> Result<usize, Rejection> {
         Ok(0)
     }

@@ -11,11 +11,11 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, SMALL_BLOCKS, Source};
 
 use super::plan::{
-    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, dealt, facts, is_half, is_wide, no_tma,
-    persistent, scale_arguments,
+    BsrKernelSpec, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, dealt, facts, is_half, is_wide,
+    no_tma, persistent, scale_arguments,
 };
 use crate::bsr::BsrProblem;
-use crate::cuda::plan::{Argument, Plan, Twin, axis, int, stages};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Plan, axis, int, stages};
 use crate::gemm::Layout;
 
 /// Tiles of A from blocks and zeros.
@@ -28,7 +28,7 @@ const SIZES: [u64; 3] = [16, 32, 64];
 /// Block columns whose lists fit beside the stages.
 const COLUMNS: u64 = 4096;
 
-impl Twin<BsrProblem> for Fill {
+impl CudaKernelSpec<BsrProblem> for Fill {
     fn id(&self) -> &'static str {
         "wgmma_fill"
     }
@@ -106,7 +106,7 @@ impl Twin<BsrProblem> for Fill {
     }
 }
 
-impl BsrTwin for Fill {
+impl BsrKernelSpec for Fill {
     fn together(&self, p: &BsrProblem, c: &Config) -> Result<usize, Rejection> {
         let rows = [0, axis(c, "BM")?.max(64), 64][axis(c, "GROUPED")?.min(2) as usize];
         Ok((rows / p.bs) as usize)

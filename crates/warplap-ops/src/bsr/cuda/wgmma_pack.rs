@@ -10,11 +10,11 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, SMALL_BLOCKS, Source};
 
 use super::plan::{
-    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, b_map, c_map, facts, is_wide, no_rows, no_small_blocks, persistent,
+    BsrKernelSpec, COL_IDX, MARGIN, ORDER, ROW_PTR, b_map, c_map, facts, is_wide, no_rows, no_small_blocks, persistent,
     scale_arguments, values_map,
 };
 use crate::bsr::BsrProblem;
-use crate::cuda::plan::{Argument, Plan, Twin, axis, int, stages};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Plan, axis, int, stages};
 
 /// Small blocks in tall tiles.
 pub(super) struct Pack;
@@ -24,7 +24,7 @@ const FEW: f64 = 0.03;
 /// Lines of 64 rows of one block, each a warpgroup's.
 const LINES: u64 = 2;
 
-impl Twin<BsrProblem> for Pack {
+impl CudaKernelSpec<BsrProblem> for Pack {
     fn id(&self) -> &'static str {
         "wgmma_pack"
     }
@@ -93,7 +93,7 @@ impl Twin<BsrProblem> for Pack {
     }
 }
 
-impl BsrTwin for Pack {
+impl BsrKernelSpec for Pack {
     fn together(&self, p: &BsrProblem, c: &Config) -> Result<usize, Rejection> {
         Ok(if axis(c, "GROUPED")? == 0 { 0 } else { (axis(c, "CM")? * LINES * 64 / p.bs) as usize })
     }

@@ -11,11 +11,11 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, SMALL_BLOCKS, Source};
 
 use super::plan::{
-    BsrTwin, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, dealt, facts, is_wide, no_small_blocks,
-    persistent, scale_arguments,
+    BsrKernelSpec, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, dealt, facts, is_wide,
+    no_small_blocks, persistent, scale_arguments,
 };
 use crate::bsr::BsrProblem;
-use crate::cuda::plan::{Argument, Plan, Twin, axis, int, stages};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Plan, axis, int, stages};
 use crate::gemm::Layout;
 
 /// The transposed product.
@@ -33,7 +33,7 @@ fn rows(p: &BsrProblem, bn: u64) -> u64 {
     LINES * SUMS / bn / p.bs
 }
 
-impl Twin<BsrProblem> for SwapAb {
+impl CudaKernelSpec<BsrProblem> for SwapAb {
     fn id(&self) -> &'static str {
         "wgmma_swapab"
     }
@@ -101,7 +101,7 @@ impl Twin<BsrProblem> for SwapAb {
     }
 }
 
-impl BsrTwin for SwapAb {
+impl BsrKernelSpec for SwapAb {
     fn together(&self, p: &BsrProblem, c: &Config) -> Result<usize, Rejection> {
         Ok(if axis(c, "GROUPED")? == 0 { 0 } else { rows(p, axis(c, "BN")?.max(64)) as usize })
     }

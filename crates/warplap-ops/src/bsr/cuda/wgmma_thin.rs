@@ -10,10 +10,11 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
 
 use super::plan::{
-    B, BsrTwin, C, COL_IDX, ROW_PTR, b_col_map, facts, is_half, no_square, no_tma, scale_arguments, spec, values_map,
+    B, BsrKernelSpec, C, COL_IDX, ROW_PTR, b_col_map, facts, is_half, no_square, no_tma, scale_arguments, spec,
+    values_map,
 };
 use crate::bsr::BsrProblem;
-use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, axis, int};
 use crate::gemm::Layout;
 
 /// Columns of B at the least and at the most: fewer are for plain lanes, more for kernels that share them.
@@ -41,7 +42,7 @@ fn shared(p: &BsrProblem, tile: u64, split: u64, stages: u64) -> u64 {
     1024 + stages * stage(p, tile) + if split > 1 { tile * 256 } else { 0 }
 }
 
-impl Twin<BsrProblem> for Thin {
+impl CudaKernelSpec<BsrProblem> for Thin {
     fn id(&self) -> &'static str {
         "wgmma_thin"
     }
@@ -97,7 +98,7 @@ impl Twin<BsrProblem> for Thin {
     }
 }
 
-impl BsrTwin for Thin {
+impl BsrKernelSpec for Thin {
     fn together(&self, _: &BsrProblem, _: &Config) -> Result<usize, Rejection> {
         Ok(0)
     }

@@ -9,11 +9,11 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, QUANT, QUANT_HOPPER, SCALED, Source};
 
 use super::plan::{
-    B, BsrTwin, COL_IDX, MARGIN, ORDER, QUEUE, ROW_PTR, SKEWED, VALUES, b_col_map, b_map, bytes_map, c_map, facts,
-    is_half, is_wide, no_tma, persistent, scale_arguments, values_map,
+    B, BsrKernelSpec, COL_IDX, MARGIN, ORDER, QUEUE, ROW_PTR, SKEWED, VALUES, b_col_map, b_map, bytes_map, c_map,
+    facts, is_half, is_wide, no_tma, persistent, scale_arguments, values_map,
 };
 use crate::bsr::BsrProblem;
-use crate::cuda::plan::{Argument, Plan, Twin, axis, int, stages};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Plan, axis, int, stages};
 use crate::gemm::Layout;
 
 /// Lines that share slabs of B.
@@ -30,7 +30,7 @@ fn part(lines: u64, bn: u64) -> u64 {
     if bn > 192 || lines > 3 { bn / 2 } else { bn }
 }
 
-impl Twin<BsrProblem> for Union {
+impl CudaKernelSpec<BsrProblem> for Union {
     fn id(&self) -> &'static str {
         "wgmma_union"
     }
@@ -134,7 +134,7 @@ impl Twin<BsrProblem> for Union {
     }
 }
 
-impl BsrTwin for Union {
+impl BsrKernelSpec for Union {
     fn has_queue(&self, c: &Config) -> Result<bool, Rejection> {
         Ok(axis(c, "DYNAMIC")? == 1)
     }

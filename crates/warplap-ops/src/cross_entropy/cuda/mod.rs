@@ -28,7 +28,7 @@ mod tests {
 
     use crate::cross_entropy::{CrossEntropy, CrossEntropyProblem};
     use crate::cuda::compiling;
-    use crate::cuda::plan::Twin;
+    use crate::cuda::plan::CudaKernelSpec;
 
     #[test]
     fn every_kernel_compiles_for_sm_80_and_sm_90a() {
@@ -41,7 +41,8 @@ mod tests {
                 "rows=5,n=77,dtype=bf16,smoothing=0.1",
             ] {
                 let p = CrossEntropy::parse(text).unwrap();
-                let twins: [&dyn Twin<CrossEntropyProblem>; 2] = [&super::reference::Reference, &super::rows::Rows];
+                let twins: [&dyn CudaKernelSpec<CrossEntropyProblem>; 2] =
+                    [&super::reference::Reference, &super::rows::Rows];
                 twins.into_iter().for_each(|twin| compiling::check_ends(twin, &p, capability, text));
                 super::right::sources(&p).iter().for_each(|source| compiling::check_right(source, capability, text));
             }

@@ -4,7 +4,7 @@
 use warplap_cuda::{ELEMENT, ENTROPY, ROWS, SOFT, Source, dtype_code};
 
 use crate::cross_entropy::{CrossEntropyProblem, Reduction, SLOTS, slot};
-use crate::cuda::plan::{Argument, Beside, Grid, Plan, int};
+use crate::cuda::plan::{Argument, Grid, Plan, PrePostLaunches, int};
 use crate::cuda::scratch::Need;
 
 /// What kernels include.
@@ -34,9 +34,9 @@ pub(super) fn arguments(p: &CrossEntropyProblem) -> Vec<Argument> {
 }
 
 /// What is launched in front: gradients of a mean need the number of rows that count.
-pub(super) fn counted(p: &CrossEntropyProblem) -> Beside {
+pub(super) fn counted(p: &CrossEntropyProblem) -> PrePostLaunches {
     if !p.grad || p.reduction != Reduction::Mean {
-        return Beside::default();
+        return PrePostLaunches::default();
     }
     let defines = vec![("LABELS", p.labels.bytes() as i64)];
     let count = Plan {
@@ -52,5 +52,5 @@ pub(super) fn counted(p: &CrossEntropyProblem) -> Beside {
         ],
         overlap: false,
     };
-    Beside { first: vec![count], last: Vec::new() }
+    PrePostLaunches { first: vec![count], last: Vec::new() }
 }

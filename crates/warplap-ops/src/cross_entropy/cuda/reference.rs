@@ -10,12 +10,12 @@ use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, arguments, counted, facts};
 use crate::cross_entropy::CrossEntropyProblem;
-use crate::cuda::plan::{Beside, Grid, Plan, Twin};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan, PrePostLaunches};
 
 /// One block a row.
 pub(super) struct Reference;
 
-impl Twin<CrossEntropyProblem> for Reference {
+impl CudaKernelSpec<CrossEntropyProblem> for Reference {
     fn id(&self) -> &'static str {
         "reference"
     }
@@ -44,7 +44,7 @@ impl Twin<CrossEntropyProblem> for Reference {
         })
     }
 
-    fn beside(&self, p: &CrossEntropyProblem, _: &Config, _: &Chip) -> Result<Beside, Rejection> {
+    fn beside(&self, p: &CrossEntropyProblem, _: &Config, _: &Chip) -> Result<PrePostLaunches, Rejection> {
         Ok(counted(p))
     }
 }

@@ -10,7 +10,7 @@ use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, arguments, counted, facts};
 use crate::cross_entropy::CrossEntropyProblem;
-use crate::cuda::plan::{Beside, Grid, Plan, Twin, axis};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan, PrePostLaunches, axis};
 
 /// Pieces of rows in a ring.
 pub(super) struct Ring;
@@ -40,7 +40,7 @@ fn ring(p: &CrossEntropyProblem, pieces: u64, chip: &Chip) -> (u64, u64) {
     (piece, (chip.shared_memory.saturating_sub(BESIDE) / piece.max(1)).min(32))
 }
 
-impl Twin<CrossEntropyProblem> for Ring {
+impl CudaKernelSpec<CrossEntropyProblem> for Ring {
     fn id(&self) -> &'static str {
         "ring"
     }
@@ -98,7 +98,7 @@ impl Twin<CrossEntropyProblem> for Ring {
         })
     }
 
-    fn beside(&self, p: &CrossEntropyProblem, _: &Config, _: &Chip) -> Result<Beside, Rejection> {
+    fn beside(&self, p: &CrossEntropyProblem, _: &Config, _: &Chip) -> Result<PrePostLaunches, Rejection> {
         Ok(counted(p))
     }
 }

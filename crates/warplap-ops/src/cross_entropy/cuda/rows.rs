@@ -10,7 +10,7 @@ use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, arguments, counted, facts};
 use crate::cross_entropy::CrossEntropyProblem;
-use crate::cuda::plan::{Beside, Grid, Plan, Twin};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan, PrePostLaunches};
 use crate::cuda::rows;
 
 /// A warp or a block a row.
@@ -21,7 +21,7 @@ fn of(p: &CrossEntropyProblem) -> rows::Rows {
     rows::Rows { n: p.n, dtype: p.dtype, held: 1 }
 }
 
-impl Twin<CrossEntropyProblem> for Rows {
+impl CudaKernelSpec<CrossEntropyProblem> for Rows {
     fn id(&self) -> &'static str {
         "rows"
     }
@@ -52,7 +52,7 @@ impl Twin<CrossEntropyProblem> for Rows {
         })
     }
 
-    fn beside(&self, p: &CrossEntropyProblem, _: &Config, _: &Chip) -> Result<Beside, Rejection> {
+    fn beside(&self, p: &CrossEntropyProblem, _: &Config, _: &Chip) -> Result<PrePostLaunches, Rejection> {
         Ok(counted(p))
     }
 }

@@ -25,7 +25,7 @@ mod tests {
     use warplap_core::op::Op;
 
     use crate::cuda::compiling;
-    use crate::cuda::plan::Twin;
+    use crate::cuda::plan::CudaKernelSpec;
     use crate::gated::{Gated, GatedProblem};
     use crate::gemm::Activation;
 
@@ -40,7 +40,8 @@ mod tests {
                 "rows=5,n=36,dtype=f16,act=sigmoid,ldb=100",
             ]) {
                 let p = Gated::parse(text).unwrap();
-                let twins: [&dyn Twin<GatedProblem>; 2] = [&super::reference::Reference, &super::vectors::Vectors];
+                let twins: [&dyn CudaKernelSpec<GatedProblem>; 2] =
+                    [&super::reference::Reference, &super::vectors::Vectors];
                 twins.into_iter().for_each(|twin| compiling::check_ends(twin, &p, capability, text));
                 compiling::check_widths(&|width| super::right::source(&p, width), capability, text);
             }

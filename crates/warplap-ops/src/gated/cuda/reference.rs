@@ -9,13 +9,13 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, EPILOGUE, Source};
 
 use super::plan::{arguments, facts};
-use crate::cuda::plan::{Grid, Plan, Twin};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan};
 use crate::gated::GatedProblem;
 
 /// One block a row.
 pub(super) struct Reference;
 
-impl Twin<GatedProblem> for Reference {
+impl CudaKernelSpec<GatedProblem> for Reference {
     fn id(&self) -> &'static str {
         "reference"
     }

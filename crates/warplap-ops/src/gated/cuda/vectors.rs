@@ -9,7 +9,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, Chip, ELEMENT, EPILOGUE, ROWS, Source};
 
 use super::plan::{arguments, facts};
-use crate::cuda::plan::{Grid, Plan, Twin, axis};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan, axis};
 use crate::gated::{GatedProblem, align};
 use crate::gemm::Join;
 
@@ -28,7 +28,7 @@ fn widest(p: &GatedProblem) -> u64 {
     [p.n, p.lda, ldb].iter().map(|n| align(*n, p.dtype)).min().unwrap_or(1) / p.dtype.bytes() as u64
 }
 
-impl Twin<GatedProblem> for Vectors {
+impl CudaKernelSpec<GatedProblem> for Vectors {
     fn id(&self) -> &'static str {
         "vectors"
     }

@@ -9,13 +9,13 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, Side, epilogue, facts, no_tma, pointer, sizes};
-use crate::cuda::plan::{Grid, Plan, Twin, axis, int};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan, axis, int};
 use crate::gemm::{GemmProblem, Layout};
 
 /// Wide loads of B.
 pub(super) struct Gemv;
 
-impl Twin<GemmProblem> for Gemv {
+impl CudaKernelSpec<GemmProblem> for Gemv {
     fn id(&self) -> &'static str {
         "gemv"
     }

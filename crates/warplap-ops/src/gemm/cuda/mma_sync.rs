@@ -10,7 +10,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, columns, facts, no_copies, no_tma, plain, tiles, vector};
-use crate::cuda::plan::{Grid, Plan, Twin, axis};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan, axis};
 use crate::gemm::{GemmProblem, Layout};
 
 /// Asynchronous copies, ldmatrix, mma.sync.
@@ -20,7 +20,7 @@ pub(super) struct MmaSync;
 const LARGE: [[i64; 3]; 3] = [[128, 128, 8], [128, 256, 8], [128, 128, 4]];
 const SMALL: [[i64; 3]; 4] = [[64, 64, 4], [128, 64, 4], [64, 128, 4], [128, 128, 8]];
 
-impl Twin<GemmProblem> for MmaSync {
+impl CudaKernelSpec<GemmProblem> for MmaSync {
     fn id(&self) -> &'static str {
         "mma_sync"
     }

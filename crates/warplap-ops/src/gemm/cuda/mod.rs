@@ -24,12 +24,12 @@ use warplap_cuda::Cuda;
 use super::{Gemm, GemmProblem, SLOTS};
 
 use crate::cuda::own::Own;
-use crate::cuda::plan::Twin;
+use crate::cuda::plan::CudaKernelSpec;
 use normed::Normed;
 use paired::Paired;
 
 /// The own kernels, in the order of ties.
-const TWINS: [&dyn Twin<GemmProblem>; 10] = [
+const TWINS: [&dyn CudaKernelSpec<GemmProblem>; 10] = [
     &Normed(reference::Reference),
     &Normed(wgmma_coop::Coop),
     &Normed(wgmma_pingpong::Pingpong),
@@ -44,7 +44,7 @@ const TWINS: [&dyn Twin<GemmProblem>; 10] = [
 
 /// Who may race: the reference, the library, then the other kernels.
 pub fn catalog() -> Catalog<Gemm, Cuda> {
-    let own = |twin| Arc::new(Own::<Gemm, &dyn Twin<GemmProblem>, SLOTS>::new(twin));
+    let own = |twin| Arc::new(Own::<Gemm, &dyn CudaKernelSpec<GemmProblem>, SLOTS>::new(twin));
     let [reference, others @ ..] = TWINS;
     let first = Catalog::new(own(reference)).with(Arc::new(cublaslt::Cublaslt));
     others.into_iter().fold(first.with_oracle(Arc::new(right::Right)), |catalog, twin| catalog.with(own(twin)))
@@ -61,7 +61,7 @@ mod tests {
     use warplap_cuda::Chip;
 
     use super::TWINS;
-    use crate::cuda::plan::{self, Argument, Grid, Plan, Twin};
+    use crate::cuda::plan::{self, Argument, CudaKernelSpec, Grid, Plan};
     use crate::gemm::{Activation, Gemm, GemmProblem, Join, slot};
 
     fn problem(text: &str) -> GemmProblem {
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn whether_a_launch_begins_early_is_an_axis_of_kernels_that_can() {
         let (chip, p) = (Chip::h200(), problem("gemm:m=1024,n=1024,k=1024,dtype=f16"));
-        let early = |twin: &'static dyn Twin<GemmProblem>, chip: &Chip| {
+        let early = |twin: &'static dyn CudaKernelSpec<GemmProblem>, chip: &Chip| {
             let configs = plan::space(twin, &p, chip).configs();
             let plans = configs.iter().map(|c| (c.int("EARLY"), plan::plan(twin, &p, c, chip).unwrap().0.overlap));
             let mut seen: Vec<_> = plans.collect();
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn the_deepest_pipeline_is_the_one_the_record_found() {
         let (chip, p) = (Chip::h200(), problem("gemm:m=4096,n=4096,k=4096,dtype=bf16"));
-        let deep = |twin: &dyn Twin<GemmProblem>, p: &GemmProblem, config: &str| {
+        let deep = |twin: &dyn CudaKernelSpec<GemmProblem>, p: &GemmProblem, config: &str| {
             let config = warplap_core::space::Config::parse(config).unwrap();
             let plan = twin.plan(p, &config, &chip).unwrap();
             plan.source.defines.iter().find(|(name, _)| *name == "STAGES").unwrap().1

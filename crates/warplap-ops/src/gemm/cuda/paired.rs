@@ -11,7 +11,7 @@ use warplap_core::space::{Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::Chip;
 
-use crate::cuda::plan::{Argument, Beside, Plan, Twin};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Plan, PrePostLaunches};
 use crate::gemm::{Activation, GemmProblem, Join, slot};
 
 /// A twin that also does pairs.
@@ -38,7 +38,7 @@ fn moved(mut plan: Plan, from: usize, to: usize) -> Plan {
     plan
 }
 
-impl<T: Twin<GemmProblem>> Twin<GemmProblem> for Paired<T> {
+impl<T: CudaKernelSpec<GemmProblem>> CudaKernelSpec<GemmProblem> for Paired<T> {
     fn id(&self) -> &'static str {
         self.0.id()
     }
@@ -60,11 +60,11 @@ impl<T: Twin<GemmProblem>> Twin<GemmProblem> for Paired<T> {
         Ok(if p.pair { moved(plan, slot::JOINED, slot::C) } else { plan })
     }
 
-    fn beside(&self, p: &GemmProblem, config: &Config, chip: &Chip) -> Result<Beside, Rejection> {
+    fn beside(&self, p: &GemmProblem, config: &Config, chip: &Chip) -> Result<PrePostLaunches, Rejection> {
         if !p.pair {
             return self.0.beside(p, config, chip);
         }
         let plan = self.0.plan(&first(p), config, chip)?;
-        Ok(Beside { first: vec![moved(plan, slot::B, slot::B2)], last: Vec::new() })
+        Ok(PrePostLaunches { first: vec![moved(plan, slot::B, slot::B2)], last: Vec::new() })
     }
 }

@@ -9,13 +9,13 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, facts, plain};
-use crate::cuda::plan::{Grid, Plan, Twin};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan};
 use crate::gemm::GemmProblem;
 
 /// One thread an element.
 pub(super) struct Reference;
 
-impl Twin<GemmProblem> for Reference {
+impl CudaKernelSpec<GemmProblem> for Reference {
     fn id(&self) -> &'static str {
         "reference"
     }

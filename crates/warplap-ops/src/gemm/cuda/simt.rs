@@ -10,7 +10,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, facts, no_copies, plain, vector};
-use crate::cuda::plan::{Grid, Plan, Twin, axis};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan, axis};
 use crate::gemm::{GemmProblem, Layout};
 
 /// Register tiles of f32.
@@ -20,7 +20,7 @@ pub(super) struct Simt;
 const TILES: [[i64; 5]; 4] = [[128, 128, 8, 8, 8], [64, 64, 16, 4, 8], [128, 64, 16, 8, 8], [128, 128, 16, 8, 8]];
 const NAMES: [&str; 5] = ["BM", "BN", "BK", "TM", "TN"];
 
-impl Twin<GemmProblem> for Simt {
+impl CudaKernelSpec<GemmProblem> for Simt {
     fn id(&self) -> &'static str {
         "simt"
     }

@@ -12,7 +12,7 @@ use super::plan::{
     HEADERS, SQUARES, Side, columns, epilogue, facts, find_factors, map, no_tma, second, sizes, tiles, weights,
     with_squares,
 };
-use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, panel, stages};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Operand, Plan, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
 /// Warpgroups cooperating on a tile.
@@ -33,7 +33,7 @@ fn is_once(p: &GemmProblem, bn: u64) -> bool {
     p.pair && !columns(p, bn).is_multiple_of(16)
 }
 
-impl Twin<GemmProblem> for Coop {
+impl CudaKernelSpec<GemmProblem> for Coop {
     fn id(&self) -> &'static str {
         "wgmma_coop"
     }

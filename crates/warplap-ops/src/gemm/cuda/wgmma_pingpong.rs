@@ -12,13 +12,13 @@ use super::plan::{
     HEADERS, SQUARES, Side, columns, epilogue, facts, find_factors, map, no_tma, second, sizes, tiles, weights,
     with_squares,
 };
-use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, panel, stages};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Operand, Plan, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
 /// Two warpgroups taking turns.
 pub(super) struct Pingpong;
 
-impl Twin<GemmProblem> for Pingpong {
+impl CudaKernelSpec<GemmProblem> for Pingpong {
     fn id(&self) -> &'static str {
         "wgmma_pingpong"
     }

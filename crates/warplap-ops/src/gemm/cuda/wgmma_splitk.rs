@@ -10,13 +10,13 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, ONE_B, Side, epilogue, facts, map, no_tma, sizes, tiles};
-use crate::cuda::plan::{Grid, Operand, Plan, Twin, axis, panel, stages};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Operand, Plan, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
 /// K cut between the blocks of a cluster.
 pub(super) struct Splitk;
 
-impl Twin<GemmProblem> for Splitk {
+impl CudaKernelSpec<GemmProblem> for Splitk {
     fn id(&self) -> &'static str {
         "wgmma_splitk"
     }

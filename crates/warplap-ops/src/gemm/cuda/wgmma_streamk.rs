@@ -11,7 +11,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, ONE_B, Side, epilogue, facts, map, no_tma, sizes};
-use crate::cuda::plan::{Argument, Grid, Operand, Plan, Twin, axis, panel, stages};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Operand, Plan, axis, panel, stages};
 use crate::cuda::scratch::Need;
 use crate::gemm::{GemmProblem, Layout};
 
@@ -35,7 +35,7 @@ fn each(p: &GemmProblem, [bm, bn]: [u64; 2], multiprocessors: u64) -> u64 {
     p.m.div_ceil(bm) * p.n.div_ceil(bn) * p.batch * p.k.div_ceil(64) / multiprocessors.max(1)
 }
 
-impl Twin<GemmProblem> for Streamk {
+impl CudaKernelSpec<GemmProblem> for Streamk {
     fn id(&self) -> &'static str {
         "wgmma_streamk"
     }

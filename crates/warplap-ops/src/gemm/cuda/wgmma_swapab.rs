@@ -11,7 +11,7 @@ use warplap_cuda::{Chip, Source};
 use super::plan::{
     HEADERS, Side, columns, epilogue, facts, find_factors, map, no_tma, pointer, second, sizes, weights,
 };
-use crate::cuda::plan::{Argument, Grid, Operand, Plan, Twin, axis, int, stages};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Operand, Plan, axis, int, stages};
 use crate::cuda::scratch::Need;
 use crate::gemm::{GemmProblem, Layout};
 
@@ -29,7 +29,7 @@ fn front(p: &GemmProblem, split: u64, warps: u64) -> u64 {
     p.rows().div_ceil(split * warps).clamp(1, 8)
 }
 
-impl Twin<GemmProblem> for Swapab {
+impl CudaKernelSpec<GemmProblem> for Swapab {
     fn id(&self) -> &'static str {
         "wgmma_swapab"
     }

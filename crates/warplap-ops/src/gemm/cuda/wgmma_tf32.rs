@@ -11,7 +11,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, Side, epilogue, facts, map, pointer, rounded, sizes, tiles};
-use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, stages};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, axis, stages};
 use crate::gemm::{GemmProblem, Layout};
 
 /// One operand from registers.
@@ -20,7 +20,7 @@ pub(super) struct WgmmaTf32;
 /// Tiles worth trying: rows of the first operand, rows of the second.
 const TILES: [[i64; 2]; 4] = [[128, 256], [128, 192], [128, 128], [64, 128]];
 
-impl Twin<GemmProblem> for WgmmaTf32 {
+impl CudaKernelSpec<GemmProblem> for WgmmaTf32 {
     fn id(&self) -> &'static str {
         "wgmma_tf32"
     }

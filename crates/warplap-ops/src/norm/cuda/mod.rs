@@ -26,10 +26,10 @@ mod tests {
     use warplap_core::variant::Fit;
 
     use crate::cuda::compiling;
-    use crate::cuda::plan::Twin;
+    use crate::cuda::plan::CudaKernelSpec;
     use crate::norm::{Norm, NormProblem};
 
-    const TWINS: [&dyn Twin<NormProblem>; 2] = [&super::reference::Reference, &super::rows::Rows];
+    const TWINS: [&dyn CudaKernelSpec<NormProblem>; 2] = [&super::reference::Reference, &super::rows::Rows];
 
     /// Compiles the first and the last config of every kernel that fits.
     fn compile(capability: (u32, u32), text: &str) {

@@ -9,13 +9,13 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, arguments, facts};
-use crate::cuda::plan::{Grid, Plan, Twin};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan};
 use crate::norm::NormProblem;
 
 /// One block a row.
 pub(super) struct Reference;
 
-impl Twin<NormProblem> for Reference {
+impl CudaKernelSpec<NormProblem> for Reference {
     fn id(&self) -> &'static str {
         "reference"
     }

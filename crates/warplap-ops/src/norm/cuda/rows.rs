@@ -9,7 +9,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, arguments, facts};
-use crate::cuda::plan::{Grid, Plan, Twin};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan};
 use crate::cuda::rows;
 use crate::norm::NormProblem;
 
@@ -21,7 +21,7 @@ fn of(p: &NormProblem) -> rows::Rows {
     rows::Rows { n: p.n, dtype: p.dtype, held: 1 }
 }
 
-impl Twin<NormProblem> for Rows {
+impl CudaKernelSpec<NormProblem> for Rows {
     fn id(&self) -> &'static str {
         "rows"
     }

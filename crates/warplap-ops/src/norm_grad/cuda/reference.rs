@@ -9,7 +9,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, arguments, columns, facts};
-use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, PrePostLaunches};
 use crate::cuda::scratch::Need;
 use crate::norm_grad::NormGradProblem;
 
@@ -19,7 +19,7 @@ pub(super) struct Reference;
 /// Blocks at the most: each has a row of sums.
 const BLOCKS: u64 = 256;
 
-impl Twin<NormGradProblem> for Reference {
+impl CudaKernelSpec<NormGradProblem> for Reference {
     fn id(&self) -> &'static str {
         "reference"
     }
@@ -49,9 +49,9 @@ impl Twin<NormGradProblem> for Reference {
         })
     }
 
-    fn beside(&self, p: &NormGradProblem, _: &Config, _: &Chip) -> Result<Beside, Rejection> {
+    fn beside(&self, p: &NormGradProblem, _: &Config, _: &Chip) -> Result<PrePostLaunches, Rejection> {
         let has = p.norm.weight || p.norm.bias;
         let last = has.then(|| columns(p, p.norm.rows.min(BLOCKS))).into_iter().collect();
-        Ok(Beside { first: Vec::new(), last })
+        Ok(PrePostLaunches { first: Vec::new(), last })
     }
 }

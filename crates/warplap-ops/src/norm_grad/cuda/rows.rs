@@ -9,7 +9,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, arguments, columns, facts};
-use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, axis};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, PrePostLaunches, axis};
 use crate::cuda::rows;
 use crate::cuda::scratch::Need;
 use crate::norm_grad::NormGradProblem;
@@ -95,7 +95,7 @@ fn blocks(p: &NormGradProblem, c: &Config, chip: &Chip) -> Result<u64, Rejection
     Ok(rows.min(axis(c, "RESIDENT")? * u64::from(chip.multiprocessors)))
 }
 
-impl Twin<NormGradProblem> for Rows {
+impl CudaKernelSpec<NormGradProblem> for Rows {
     fn id(&self) -> &'static str {
         "rows"
     }
@@ -155,9 +155,9 @@ impl Twin<NormGradProblem> for Rows {
         })
     }
 
-    fn beside(&self, p: &NormGradProblem, c: &Config, chip: &Chip) -> Result<Beside, Rejection> {
+    fn beside(&self, p: &NormGradProblem, c: &Config, chip: &Chip) -> Result<PrePostLaunches, Rejection> {
         let blocks = blocks(p, c, chip)?;
         let last = (p.norm.weight || p.norm.bias).then(|| columns(p, blocks)).into_iter().collect();
-        Ok(Beside { first: Vec::new(), last })
+        Ok(PrePostLaunches { first: Vec::new(), last })
     }
 }

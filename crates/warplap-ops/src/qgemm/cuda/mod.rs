@@ -14,14 +14,14 @@ use warplap_cuda::Cuda;
 
 use super::{Qgemm, QgemmProblem, SLOTS};
 use crate::cuda::own::Own;
-use crate::cuda::plan::Twin;
+use crate::cuda::plan::CudaKernelSpec;
 
 /// The own kernels, in the order of ties.
-const TWINS: [&dyn Twin<QgemmProblem>; 3] = [&reference::Reference, &wgmma::Wgmma, &wgmma_few::WgmmaFew];
+const TWINS: [&dyn CudaKernelSpec<QgemmProblem>; 3] = [&reference::Reference, &wgmma::Wgmma, &wgmma_few::WgmmaFew];
 
 /// Who may race: the reference, the library, then the other kernels.
 pub fn catalog() -> Catalog<Qgemm, Cuda> {
-    let own = |twin| Arc::new(Own::<Qgemm, &dyn Twin<QgemmProblem>, SLOTS>::new(twin));
+    let own = |twin| Arc::new(Own::<Qgemm, &dyn CudaKernelSpec<QgemmProblem>, SLOTS>::new(twin));
     let [reference, others @ ..] = TWINS;
     let first = Catalog::new(own(reference)).with(Arc::new(cublaslt::Cublaslt));
     others.into_iter().fold(first.with_oracle(Arc::new(right::Right)), |catalog, twin| catalog.with(own(twin)))

@@ -9,13 +9,13 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, facts, rest};
-use crate::cuda::plan::{Argument, Grid, Plan, Twin};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan};
 use crate::qgemm::{QgemmProblem, slot};
 
 /// One thread an element.
 pub(super) struct Reference;
 
-impl Twin<QgemmProblem> for Reference {
+impl CudaKernelSpec<QgemmProblem> for Reference {
     fn id(&self) -> &'static str {
         "reference"
     }

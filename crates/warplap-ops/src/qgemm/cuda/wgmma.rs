@@ -10,7 +10,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, factor_bytes, factor_map, no_wgmma, product_map, rest, runs_through, tensor_facts};
-use crate::cuda::plan::{Argument, Grid, Operand, Plan, Twin, axis, stages};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Operand, Plan, axis, stages};
 use crate::qgemm::{QgemmProblem, Scale, slot};
 
 /// Warpgroups sharing a tile.
@@ -86,7 +86,7 @@ const GROUP: u64 = 8;
 
 const AXES: [&str; 6] = ["BM", "BN", "PN", "CONS", "SLOTS", "PING"];
 
-impl Twin<QgemmProblem> for Wgmma {
+impl CudaKernelSpec<QgemmProblem> for Wgmma {
     fn id(&self) -> &'static str {
         "wgmma"
     }

@@ -9,7 +9,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
 use super::plan::{HEADERS, factor_bytes, factor_map, no_wgmma, rest, tensor_facts};
-use crate::cuda::plan::{Argument, Grid, Operand, Plan, Twin, axis, stages};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Operand, Plan, axis, stages};
 use crate::qgemm::{QgemmProblem, Scale, slot};
 
 /// Weights on the wide side, rows of A on the narrow one.
@@ -20,7 +20,7 @@ fn rows(p: &QgemmProblem) -> u64 {
     p.m.next_power_of_two().clamp(8, if p.scale == Scale::Block { 64 } else { 128 })
 }
 
-impl Twin<QgemmProblem> for WgmmaFew {
+impl CudaKernelSpec<QgemmProblem> for WgmmaFew {
     fn id(&self) -> &'static str {
         "wgmma_few"
     }

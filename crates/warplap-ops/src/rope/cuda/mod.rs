@@ -25,7 +25,7 @@ mod tests {
     use warplap_core::op::Op;
 
     use crate::cuda::compiling;
-    use crate::cuda::plan::Twin;
+    use crate::cuda::plan::CudaKernelSpec;
     use crate::rope::{Rope, RopeProblem};
 
     #[test]
@@ -41,7 +41,8 @@ mod tests {
                 "rows=64,h=3,d=6,rot=2,dtype=f32,pairs=interleaved,table=f32,ldt=3",
             ] {
                 let p = Rope::parse(text).unwrap();
-                let twins: [&dyn Twin<RopeProblem>; 2] = [&super::reference::Reference, &super::pairs::InRegisters];
+                let twins: [&dyn CudaKernelSpec<RopeProblem>; 2] =
+                    [&super::reference::Reference, &super::pairs::InRegisters];
                 twins.into_iter().for_each(|twin| compiling::check_ends(twin, &p, capability, text));
                 compiling::check_widths(&|width| super::right::source(&p, width), capability, text);
             }

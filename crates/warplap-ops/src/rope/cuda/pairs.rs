@@ -10,7 +10,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, Chip, ELEMENT, ROPE, ROWS, Source};
 
 use super::plan::{arguments, facts};
-use crate::cuda::plan::{Grid, Plan, Twin, axis};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan, axis};
 use crate::rope::{Pairs, RopeProblem, align};
 
 /// Both halves of several heads.
@@ -42,7 +42,7 @@ fn cut(p: &RopeProblem, vec: u64) -> (u64, u64) {
     (if p.writes_rest() { p.heads() } else { p.turned() }, p.rot / (span * vec) + rest)
 }
 
-impl Twin<RopeProblem> for InRegisters {
+impl CudaKernelSpec<RopeProblem> for InRegisters {
     fn id(&self) -> &'static str {
         "pairs"
     }

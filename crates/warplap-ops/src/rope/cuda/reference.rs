@@ -9,13 +9,13 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, ROPE, Source};
 
 use super::plan::{arguments, facts};
-use crate::cuda::plan::{Grid, Plan, Twin};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan};
 use crate::rope::RopeProblem;
 
 /// One block a row.
 pub(super) struct Reference;
 
-impl Twin<RopeProblem> for Reference {
+impl CudaKernelSpec<RopeProblem> for Reference {
     fn id(&self) -> &'static str {
         "reference"
     }

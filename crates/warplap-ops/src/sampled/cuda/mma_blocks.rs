@@ -9,7 +9,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, Chip, ELEMENT, Source};
 
 use super::plan::{arguments, blocks, facts, no_tensor_cores};
-use crate::cuda::plan::{Grid, Plan, Twin, axis};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan, axis};
 use crate::gemm::Layout;
 use crate::sampled::SampledProblem;
 
@@ -19,7 +19,7 @@ pub(super) struct MmaBlocks;
 /// Numbers of n that one stage holds.
 const DEEP: u64 = 64;
 
-impl Twin<SampledProblem> for MmaBlocks {
+impl CudaKernelSpec<SampledProblem> for MmaBlocks {
     fn id(&self) -> &'static str {
         "mma_blocks"
     }

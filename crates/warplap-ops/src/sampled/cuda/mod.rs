@@ -31,10 +31,10 @@ mod tests {
     use warplap_cuda::Chip;
 
     use crate::cuda::compiling;
-    use crate::cuda::plan::Twin;
+    use crate::cuda::plan::CudaKernelSpec;
     use crate::sampled::{Sampled, SampledProblem};
 
-    const TWINS: [&dyn Twin<SampledProblem>; 4] = [
+    const TWINS: [&dyn CudaKernelSpec<SampledProblem>; 4] = [
         &super::reference::Reference,
         &super::mma_blocks::MmaBlocks,
         &super::simt_tiles::SimtTiles,

@@ -9,13 +9,13 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, Source};
 
 use super::plan::{arguments, blocks, facts};
-use crate::cuda::plan::{Grid, Plan, Twin};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan};
 use crate::sampled::SampledProblem;
 
 /// One thread an element.
 pub(super) struct Reference;
 
-impl Twin<SampledProblem> for Reference {
+impl CudaKernelSpec<SampledProblem> for Reference {
     fn id(&self) -> &'static str {
         "reference"
     }

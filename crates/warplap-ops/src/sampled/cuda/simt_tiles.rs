@@ -10,13 +10,13 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, Source};
 
 use super::plan::{arguments, blocks, facts};
-use crate::cuda::plan::{Grid, Plan, Twin};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan};
 use crate::sampled::SampledProblem;
 
 /// Register tiles on plain lanes.
 pub(super) struct SimtTiles;
 
-impl Twin<SampledProblem> for SimtTiles {
+impl CudaKernelSpec<SampledProblem> for SimtTiles {
     fn id(&self) -> &'static str {
         "simt_tiles"
     }

@@ -9,7 +9,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, HOPPER, Layers, Source, TensorMapSpec};
 
 use super::plan::{facts, no_tensor_cores, square};
-use crate::cuda::plan::{Argument, Grid, Plan, Twin, axis, int};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, axis, int};
 use crate::gemm::Layout;
 use crate::sampled::SampledProblem;
 use crate::sampled::slot::{B, COL_IDX, G, ROW_PTR, VALUES};
@@ -34,7 +34,7 @@ fn stages(bs: u64, parts: u64, ctas: u64, chip: &Chip) -> u64 {
     (room / stage(bs, parts)).min(DEEPEST)
 }
 
-impl Twin<SampledProblem> for WgmmaStrips {
+impl CudaKernelSpec<SampledProblem> for WgmmaStrips {
     fn id(&self) -> &'static str {
         "wgmma_strips"
     }

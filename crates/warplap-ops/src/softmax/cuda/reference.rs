@@ -9,13 +9,13 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{BLOCK, Chip, ELEMENT, Source};
 
 use super::plan::{arguments, facts};
-use crate::cuda::plan::{Grid, Plan, Twin};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan};
 use crate::softmax::SoftmaxProblem;
 
 /// One block a row.
 pub(super) struct Reference;
 
-impl Twin<SoftmaxProblem> for Reference {
+impl CudaKernelSpec<SoftmaxProblem> for Reference {
     fn id(&self) -> &'static str {
         "reference"
     }

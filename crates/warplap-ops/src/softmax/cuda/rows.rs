@@ -9,7 +9,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, ROWS, SOFT, Source};
 
 use super::plan::{arguments, facts};
-use crate::cuda::plan::{Grid, Plan, Twin};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan};
 use crate::cuda::rows;
 use crate::softmax::SoftmaxProblem;
 
@@ -21,7 +21,7 @@ fn of(p: &SoftmaxProblem) -> rows::Rows {
     rows::Rows { n: p.n, dtype: p.dtype, held: 1 }
 }
 
-impl Twin<SoftmaxProblem> for Rows {
+impl CudaKernelSpec<SoftmaxProblem> for Rows {
     fn id(&self) -> &'static str {
         "rows"
     }

@@ -37,7 +37,7 @@ mod tests {
                 "rows=5,n=77,dtype=bf16",
             ] {
                 let p = SoftmaxGrad::parse(text).unwrap();
-                let twins: [&dyn crate::cuda::plan::Twin<SoftmaxGradProblem>; 2] =
+                let twins: [&dyn crate::cuda::plan::CudaKernelSpec<SoftmaxGradProblem>; 2] =
                     [&super::reference::Reference, &super::rows::Rows];
                 twins.into_iter().for_each(|twin| compiling::check_ends(twin, &p, capability, text));
                 compiling::check_right(&super::right::source(&p), capability, text);

@@ -9,7 +9,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, ROWS, Source};
 
 use super::plan::{arguments, facts};
-use crate::cuda::plan::{Grid, Plan, Twin};
+use crate::cuda::plan::{CudaKernelSpec, Grid, Plan};
 use crate::cuda::rows;
 use crate::softmax_grad::SoftmaxGradProblem;
 
@@ -21,7 +21,7 @@ fn of(p: &SoftmaxGradProblem) -> rows::Rows {
     rows::Rows { n: p.0.n, dtype: p.0.dtype, held: 2 }
 }
 
-impl Twin<SoftmaxGradProblem> for Rows {
+impl CudaKernelSpec<SoftmaxGradProblem> for Rows {
     fn id(&self) -> &'static str {
         "rows"
     }

@@ -10,7 +10,7 @@ use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, Chip, ELEMENT, ROWS, Source, dtype_code};
 
 use super::plan::{Side, pointer, vector};
-use crate::cuda::plan::{Argument, Beside, Grid, Plan, Twin, int};
+use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, PrePostLaunches, int};
 use crate::cuda::scratch::Need;
 use crate::gemm::{GemmProblem, Rms, slot};
 
@@ -53,7 +53,7 @@ fn factors(p: &GemmProblem, rms: Rms, at: u64, chip: &Chip) -> Plan {
     Plan { source, threads: 32 * warps as u32, shared: 0, grid: Grid::Blocks(p.rows()), arguments, overlap }
 }
 
-impl<T: Twin<GemmProblem>> Twin<GemmProblem> for Normed<T> {
+impl<T: CudaKernelSpec<GemmProblem>> CudaKernelSpec<GemmProblem> for Normed<T> {
     fn id(&self) -> &'static str {
         self.0.id()
     }
@@ -75,7 +75,7 @@ impl<T: Twin<GemmProblem>> Twin<GemmProblem> for Normed<T> {
         Ok(if p.rms.is_some() && takes_factors(&plan) { in_scratch(plan, p.rows()) } else { plan })
     }
 
-    fn beside(&self, p: &GemmProblem, config: &Config, chip: &Chip) -> Result<Beside, Rejection> {
+    fn beside(&self, p: &GemmProblem, config: &Config, chip: &Chip) -> Result<PrePostLaunches, Rejection> {
         let mut beside = self.0.beside(p, config, chip)?;
         let Some(rms) = p.rms else { return Ok(beside) };
         // Where the twin has its factors is not to be seen in a plan that has them in scratch.

@@ -20,7 +20,7 @@ pub(crate) struct Wide {
 unsafe impl Sync for Wide {}
 
 /// What every task reads.
-pub(crate) struct Given<'a, T> {
+pub(crate) struct TaskInputs<'a, T> {
     pub(crate) p: &'a AttentionProblem,
     isa: Isa,
     pub(crate) q: Wide,
@@ -31,7 +31,7 @@ pub(crate) struct Given<'a, T> {
     pub(crate) call: Call<T>,
 }
 
-impl<'a, T: Element + Typed> Given<'a, T> {
+impl<'a, T: Element + Typed> TaskInputs<'a, T> {
     /// Half types are widened once.
     pub(crate) fn new(p: &'a AttentionProblem, isa: Isa, call: Call<T>) -> Self {
         let widened = |rows: Rows<*const T>, len: usize| -> Wide {
@@ -45,7 +45,7 @@ impl<'a, T: Element + Typed> Given<'a, T> {
         };
         let (q, k) = (widened(call.q, p.q_len()), widened(call.k, p.k_len()));
         let (v, grad) = (widened(call.v, p.v_len()), widened(call.grad, p.o_len()));
-        let mut given = Given { p, isa, q, k, v, grad, deltas: Vec::new(), call };
+        let mut given = TaskInputs { p, isa, q, k, v, grad, deltas: Vec::new(), call };
         given.deltas = given.deltas();
         given
     }
@@ -57,7 +57,7 @@ pub(crate) fn numbers(p: &AttentionProblem) -> usize {
     wide + p.lse_len()
 }
 
-impl<T: Element> Given<'_, T> {
+impl<T: Element> TaskInputs<'_, T> {
     fn deltas(&self) -> Vec<f32> {
         let (p, dv) = (self.p, self.p.dv as usize);
         let of = |n: usize| {
