@@ -13,7 +13,7 @@ use warplap::{Arg, Error};
 use crate::desk::Entry;
 use crate::heat;
 use crate::lies::wrong;
-use crate::place::{Placing, copied};
+use crate::place::{Place, copied};
 use crate::structure::Indices;
 
 /// What a call gives for one slot.
@@ -28,7 +28,7 @@ pub enum Slotted<T> {
     #[doc(hidden)]
     Indices(Arc<Indices>),
     /// A number.
-    ScalarArg(ScalarArg),
+    Scalar(ScalarArg),
 }
 
 impl<T> From<Option<T>> for Slotted<T> {
@@ -38,14 +38,14 @@ impl<T> From<Option<T>> for Slotted<T> {
 }
 
 /// How a call is made.
-pub(crate) struct Manner<'m, P: Placing> {
+pub(crate) struct Manner<'m, P: Place> {
     /// Whether indices were checked already.
     pub(crate) promised: bool,
     /// Burn's own way to the same outputs, where it has one.
     pub(crate) burns_own: Option<&'m dyn Fn() -> Vec<P::Tensor>>,
 }
 
-impl<P: Placing> Manner<'_, P> {
+impl<P: Place> Manner<'_, P> {
     /// Indices are looked at.
     pub(crate) const CHECKED: Self = Manner { promised: false, burns_own: None };
     /// Indices were checked already.
@@ -54,7 +54,7 @@ impl<P: Placing> Manner<'_, P> {
 
 /// Runs a problem on what is given by slot; gives the slots that are written, in order: each new, one dimension long,
 /// and as its slot lies.
-pub(crate) fn launch<P: Placing, O: Known>(
+pub(crate) fn launch<P: Place, O: Known>(
     problem: &O::Problem,
     given: Vec<Slotted<P::Tensor>>,
     manner: &Manner<'_, P>,
@@ -96,7 +96,7 @@ pub(crate) fn launch<P: Placing, O: Known>(
 }
 
 /// One thing a slot: what is given, held to the slot, and new tensors where a slot is written.
-fn settled<P: Placing>(
+fn settled<P: Place>(
     entry: &Entry,
     given: Vec<Slotted<P::Tensor>>,
     beside: &P::Tensor,
@@ -122,7 +122,7 @@ fn settled<P: Placing>(
 }
 
 /// What a kernel is given for a slot.
-fn lend<'a, P: Placing>(
+fn lend<'a, P: Place>(
     tensor: &'a mut Slotted<P::Tensor>,
     slot: &Slot,
     pin: Option<&'a P::Pin>,
@@ -142,7 +142,7 @@ fn lend<'a, P: Placing>(
         },
         (Slotted::Tensor(_), _) => Err(wrong(&slot.name, "is given, the problem has none: leave it out")),
         (Slotted::Indices(indices), _) => Ok(Arg::Read(P::indices(indices, device)?)),
-        (Slotted::ScalarArg(number), _) => Ok(Arg::Scalar(*number)),
+        (Slotted::Scalar(number), _) => Ok(Arg::Scalar(*number)),
         (Slotted::Absent, _) => Ok(Arg::Absent),
     }
 }

@@ -14,7 +14,7 @@ use crate::extension::Warplap;
 use crate::gemm::row_major;
 use crate::given::Given;
 use crate::lies::{Lies, wrong};
-use crate::place::{Placing, copied, packed};
+use crate::place::{Place, copied, packed};
 use crate::tensors::{call, expect};
 
 /// What attention does besides.
@@ -82,7 +82,7 @@ pub(crate) struct AttentionGradCall(AttentionCall);
 const SWAPPED: [usize; 4] = [0, 2, 1, 3];
 
 /// Tensors in one order that kernels read: their own where they share one, else made contiguous.
-fn ordered<P: Placing>(tensors: Vec<P::Tensor>) -> Result<(Vec<P::Tensor>, Order), Error> {
+fn ordered<P: Place>(tensors: Vec<P::Tensor>) -> Result<(Vec<P::Tensor>, Order), Error> {
     let lies = tensors.iter().map(|t| P::lies(t, "q, k or v")).collect::<Result<Vec<Lies>, Error>>()?;
     if !lies.iter().all(Lies::is_packed) && lies.iter().all(|l| l.is_packed_as(&SWAPPED)) {
         return Ok((tensors, Order::Bshd));
@@ -103,7 +103,7 @@ fn strides(order: Order, shape: &[usize]) -> Vec<isize> {
 }
 
 impl AttentionCall {
-    fn problem<P: Placing>(&self, [q, k, v]: [&P::Tensor; 3], order: Order) -> Result<AttentionProblem, Error> {
+    fn problem<P: Place>(&self, [q, k, v]: [&P::Tensor; 3], order: Order) -> Result<AttentionProblem, Error> {
         let (on_q, on_k, on_v) = (P::lies(q, "q")?, P::lies(k, "k")?, P::lies(v, "v")?);
         let kind: DType = crate::dtype::float(crate::dtype::burns(on_q.dtype)?, "q")?;
         for (name, found) in [("k", on_k.dtype), ("v", on_v.dtype)] {
@@ -121,7 +121,7 @@ impl AttentionCall {
         Ok(self.scale.map_or(p, |scale| p.with_scale(scale as f32)))
     }
 
-    pub(crate) fn run<P: Placing>(&self, mut floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
+    pub(crate) fn run<P: Place>(&self, mut floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
         let mask = (floats.len() > 3).then(|| floats.remove(3));
         let mask = mask.map(|mask| packed::<P>(mask, "mask")).transpose()?;
         let (qkv, order) = ordered::<P>(floats)?;
@@ -163,7 +163,7 @@ impl AttentionCall {
 }
 
 impl AttentionGradCall {
-    pub(crate) fn run<P: Placing>(&self, mut floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
+    pub(crate) fn run<P: Place>(&self, mut floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
         let mask = self.0.mask.then(|| floats.remove(3));
         let mask = mask.map(|mask| packed::<P>(mask, "mask")).transpose()?;
         if floats.len() != 6 {

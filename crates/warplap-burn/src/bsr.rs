@@ -13,7 +13,7 @@ use crate::call::{Call, Gradients, Kept, Slope};
 use crate::extension::Warplap;
 use crate::gemm::{column_sums, one, row_major};
 use crate::lies::wrong;
-use crate::place::{Placing, copied, packed};
+use crate::place::{Place, copied, packed};
 use crate::structure::Structure;
 use crate::tensors::{call, expect};
 
@@ -225,7 +225,7 @@ pub(crate) struct BlocksCall {
 
 /// A dense matrix as a product sees it, with the order that kernels read it in: given as rows, in as many dimensions as
 /// there are, its transpose.
-fn seen<P: Placing>(tensor: P::Tensor, rows: bool, argument: &str) -> Result<(P::Tensor, Layout), Error> {
+fn seen<P: Place>(tensor: P::Tensor, rows: bool, argument: &str) -> Result<(P::Tensor, Layout), Error> {
     let swap = |order: Layout| match (rows, order) {
         (true, Layout::Row) | (false, Layout::Col) => Layout::Col,
         _ => Layout::Row,
@@ -243,7 +243,7 @@ fn width(shape: &[usize], rows: bool) -> usize {
 }
 
 impl BsrCall {
-    pub(crate) fn run<P: Placing>(&self, floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
+    pub(crate) fn run<P: Place>(&self, floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
         let mut floats = floats.into_iter();
         let (Some(values), Some(dense)) = (floats.next(), floats.next()) else {
             return Err(wrong("the arguments", "a product takes blocks and a dense matrix"));
@@ -308,7 +308,7 @@ impl BsrCall {
 }
 
 impl BlocksCall {
-    pub(crate) fn run<P: Placing>(&self, floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
+    pub(crate) fn run<P: Place>(&self, floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
         let mut floats = floats.into_iter();
         let (Some(g), Some(b)) = (floats.next(), floats.next()) else {
             return Err(wrong("the arguments", "the gradient of blocks takes two dense matrices"));

@@ -12,7 +12,7 @@ use crate::bsr::{BlocksCall, BsrCall};
 use crate::extension::Warplap;
 use crate::gemm::GemmCall;
 use crate::norm::{NormCall, NormGradCall};
-use crate::place::Placing;
+use crate::place::Place;
 use crate::tensors::Plain;
 
 /// What is to be done.
@@ -56,7 +56,7 @@ pub(crate) type Gradients<B> = Result<Vec<Option<FloatTensor<B>>>, Error>;
 
 impl Call {
     /// Runs it; gives its outputs in order.
-    pub(crate) fn run<P: Placing>(&self, floats: Vec<P::Tensor>, ints: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
+    pub(crate) fn run<P: Place>(&self, floats: Vec<P::Tensor>, ints: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
         match self {
             Call::Gemm(call) => call.run::<P>(floats),
             Call::Bsr(call) => call.run::<P>(floats),

@@ -28,7 +28,7 @@ use crate::desk::{Desk, Desks};
 use crate::dtype;
 use crate::fence;
 use crate::lies::Lies;
-use crate::place::Placing;
+use crate::place::Place;
 use crate::rival;
 use crate::setup::{self, State};
 use crate::structure::Indices;
@@ -96,7 +96,7 @@ impl State {
     }
 }
 
-impl Placing for OnCube {
+impl Place for OnCube {
     type Device = Cuda;
     type Tensor = CubeTensor;
     type Pin = ManagedResource<Resource>;

@@ -17,7 +17,7 @@ use crate::activation::Activation;
 use crate::desk::{Desk, Desks};
 use crate::dtype;
 use crate::lies::{Lies, wrong};
-use crate::place::Placing;
+use crate::place::Place;
 use crate::rival;
 use crate::setup;
 use crate::structure::Indices;
@@ -29,7 +29,7 @@ pub(crate) struct OnFlex;
 /// No kernel of the CPU asks for more than an element's own alignment, so all addresses share the records of the best.
 const ALIGN: u64 = 64;
 
-impl Placing for OnFlex {
+impl Place for OnFlex {
     type Device = Cpu;
     type Tensor = FlexTensor;
     type Pin = ();

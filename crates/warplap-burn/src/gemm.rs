@@ -13,7 +13,7 @@ use crate::dtype;
 use crate::extension::Warplap;
 use crate::given::Given;
 use crate::lies::{Lies, Matrix, wrong};
-use crate::place::{Placing, copied};
+use crate::place::{Place, copied};
 use crate::tensors::{call, expect};
 
 /// A dense product of A `[.., m, k]` and B, which has as many matrices, or is one matrix for all.
@@ -119,7 +119,7 @@ impl GemmCall {
         self.act == Activation::Relu
     }
 
-    pub(crate) fn run<P: Placing>(&self, floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
+    pub(crate) fn run<P: Place>(&self, floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
         let mut floats = floats.into_iter();
         let (Some(a), Some(b)) = (floats.next(), floats.next()) else {
             return Err(wrong("the arguments", "a product takes two tensors"));
@@ -215,7 +215,7 @@ impl GemmCall {
 }
 
 /// A tensor as matrices that kernels read, itself where that goes, and the alignment of its address.
-fn matrices<P: Placing>(tensor: P::Tensor, argument: &str) -> Result<(P::Tensor, Matrix, u64), Error> {
+fn matrices<P: Place>(tensor: P::Tensor, argument: &str) -> Result<(P::Tensor, Matrix, u64), Error> {
     let lies = P::lies(&tensor, argument)?;
     dtype::float(dtype::burns(lies.dtype)?, argument)?;
     if let Some(found) = lies.matrix() {

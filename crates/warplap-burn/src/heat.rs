@@ -7,7 +7,7 @@ use std::time::Instant;
 use warplap::Error;
 use warplap::core::slot::Slot;
 
-use crate::place::Placing;
+use crate::place::Place;
 
 /// Rounds, a block of calls of either side in each; the fastest block counts.
 const ROUNDS: usize = 5;
@@ -21,7 +21,7 @@ const AHEAD: f64 = 0.01;
 
 /// Whether Burn's own implementation is right and faster. One that panics is neither. Its own tuner, where it has one,
 /// runs in the first call.
-pub(crate) fn burns_own_wins<P: Placing>(
+pub(crate) fn burns_own_wins<P: Place>(
     slot: &Slot,
     beside: &P::Tensor,
     ours: &dyn Fn() -> Result<Vec<P::Tensor>, Error>,
@@ -58,7 +58,7 @@ pub(crate) fn burns_own_wins<P: Placing>(
     Ok(best[1] < best[0] * (1.0 - AHEAD))
 }
 
-fn values<P: Placing>(outputs: Vec<P::Tensor>) -> Result<Vec<f64>, Error> {
+fn values<P: Place>(outputs: Vec<P::Tensor>) -> Result<Vec<f64>, Error> {
     outputs.into_iter().next().map_or(Ok(Vec::new()), P::values)
 }
 

@@ -11,7 +11,7 @@ use crate::extension::Warplap;
 use crate::gemm::row_major;
 use crate::given::Given;
 use crate::lies::{Lies, wrong};
-use crate::place::{Placing, packed};
+use crate::place::{Place, packed};
 use crate::tensors::{calls, expect};
 
 /// What a row is divided by.
@@ -133,7 +133,7 @@ impl NormCall {
         inputs
     }
 
-    pub(crate) fn run<P: Placing>(&self, floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
+    pub(crate) fn run<P: Place>(&self, floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
         let names = [
             Some("x"),
             self.residual.then_some("residual"),
@@ -201,7 +201,7 @@ impl NormCall {
 pub(crate) struct NormGradCall(NormCall);
 
 impl NormGradCall {
-    pub(crate) fn run<P: Placing>(&self, floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
+    pub(crate) fn run<P: Place>(&self, floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
         let on = floats.first().map(|s| P::lies(s, "x")).transpose()?;
         let Some(on) = on else {
             return Err(wrong("the arguments", "the gradients of a norm take what was normalised"));

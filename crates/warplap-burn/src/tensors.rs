@@ -21,7 +21,7 @@ use crate::extension::Warplap;
 use crate::flex::OnFlex;
 use crate::given::Given;
 use crate::lies::wrong;
-use crate::place::{Placing, copied};
+use crate::place::{Place, copied};
 
 impl<const D: usize, K: Basic> From<Tensor<D, K>> for Slotted<DispatchTensor> {
     fn from(tensor: Tensor<D, K>) -> Self {
@@ -62,7 +62,7 @@ where
                 ints.push(tensor);
                 Whence::Int(ints.len() - 1)
             }
-            Slotted::ScalarArg(number) => Whence::ScalarArg(number),
+            Slotted::Scalar(number) => Whence::Scalar(number),
             Slotted::Absent | Slotted::Indices(_) => Whence::Absent,
         });
     }
@@ -153,7 +153,7 @@ enum Whence {
     Absent,
     Float(usize),
     Int(usize),
-    ScalarArg(ScalarArg),
+    Scalar(ScalarArg),
 }
 
 /// One operation's problem and where its slots come from.
@@ -169,14 +169,14 @@ impl<O: Op> Debug for Whole<O> {
 }
 
 impl<O: Known> Whole<O> {
-    fn on<P: Placing>(&self, floats: Vec<P::Tensor>, ints: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
+    fn on<P: Place>(&self, floats: Vec<P::Tensor>, ints: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
         let signature = O::signature(&self.problem);
         let given = |(whence, slot): (&Whence, &Slot)| {
             Ok(match whence {
                 Whence::Absent => Slotted::Absent,
                 Whence::Float(i) => Slotted::Tensor(fitting::<P>(floats[*i].clone(), slot)?),
                 Whence::Int(i) => Slotted::Tensor(fitting::<P>(ints[*i].clone(), slot)?),
-                Whence::ScalarArg(number) => Slotted::ScalarArg(*number),
+                Whence::Scalar(number) => Slotted::Scalar(*number),
             })
         };
         let given = self.places.iter().zip(signature.slots()).map(given).collect::<Result<Vec<_>, Error>>()?;
@@ -190,7 +190,7 @@ impl<O: Known> Whole<O> {
 }
 
 /// A tensor that lies as its slot says: itself, or a contiguous copy.
-fn fitting<P: Placing>(tensor: P::Tensor, slot: &Slot) -> Result<P::Tensor, Error> {
+fn fitting<P: Place>(tensor: P::Tensor, slot: &Slot) -> Result<P::Tensor, Error> {
     let lies = P::lies(&tensor, &slot.name)?;
     if lies.shape != slot.shape {
         return Err(wrong(&slot.name, format!("is {:?}, expected {:?}", lies.shape, slot.shape)));

@@ -1,6 +1,6 @@
 //! The problem of a race: one problem and who may race for it, the operation's type forgotten.
 //!
-//! A typed problem and its typed catalog come in ([`Entry`]); what the rooms behind the corridor work on goes out. They
+//! A typed problem and its typed catalog come in ([`TypedProblem`]); what the rooms behind the corridor work on goes out. They
 //! are so compiled once a device, not once an operation and device.
 
 use crate::candidates::candidate::SourceHash;

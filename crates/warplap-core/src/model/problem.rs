@@ -32,7 +32,7 @@ pub trait Problem: Clone + Eq + Hash + Debug + Send + Sync + 'static {
     }
 
     /// What docs and programs show of the fields: names alone where nobody declared them
-    /// ([`problem!`](crate::declare::problem)).
+    /// ([`problem!`](crate::declare::problem!)).
     fn table(&self) -> Vec<FieldFacts> {
         let named = |name: &&'static str| FieldFacts { name, ..FieldFacts::default() };
         Self::FIELDS.iter().map(named).collect()

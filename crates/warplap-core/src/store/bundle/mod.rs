@@ -3,7 +3,7 @@
 //!
 //! A bundle is read whole and checked whole before anything of it is used, or record by record through its index
 //! ([`Reader`]). It has no paths: where a record goes follows from what it says. Signatures stand beside it, in the form
-//! of the program minisign ([`Signature`](crate::store::keys::minisign::Signature)).
+//! of the program minisign ([`MinisignSignature`](crate::store::minisign::MinisignSignature)).
 
 mod form;
 mod index;
