@@ -53,7 +53,7 @@ enum Verb {
         keys: u64,
     },
     /// Say when a winner from elsewhere may run here: proved (it passed here), signed (a trusted key is enough)
-    TrustPolicy {
+    Policy {
         /// proved, signed, or any with --without-proof
         #[arg(value_name = "POLICY")]
         policy: String,
@@ -92,7 +92,7 @@ impl Trust {
                 show(&store.trust(|t| t.revoke(&key))?, console)
             }
             Verb::Threshold { keys } => show(&store.trust(|t| t.threshold = Some(*keys as usize))?, console),
-            Verb::TrustPolicy { policy, without_proof } => {
+            Verb::Policy { policy, without_proof } => {
                 let policy = match (&**policy, without_proof) {
                     ("proved", false) => TrustPolicy::Proved,
                     ("signed", false) => TrustPolicy::Signed,
