@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch._dynamo.backends.common import aot_autograd
 
 import warplap
-from warplap.fusing import forms, predict
-from warplap.fusing.templates import rows
+from warplap.fusing import forms, plan, predict
 from warplap.fusing.match import Match
+from warplap.fusing.node_kinds import word
 
 r = torch.randn
 
@@ -86,14 +86,15 @@ def uncompiled(monkeypatch):
 
 @pytest.fixture
 def planted(monkeypatch):
-    """A template for relu, of whoever is asked for."""
+    """A pattern for relu, of whoever is asked for."""
 
     def plant(call):
-        def look(node):
-            if rows.word(node) == "relu":
-                yield Match("planted", (node,), (node,), call, (node.args[0],))
+        def look(nodes, frozen):
+            for node in nodes:
+                if word(node) == "relu":
+                    yield Match("planted", (node,), (node,), call, (node.args[0],))
 
-        monkeypatch.setattr(rows, "TEMPLATES", [look])
+        monkeypatch.setattr(plan, "fusion_matches", look)
 
     return plant
 

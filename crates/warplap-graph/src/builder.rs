@@ -8,9 +8,9 @@ use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 
 use super::fused::Fused;
-use super::fusion_patterns::{PATTERNS, Template};
 use super::node::{Node, Tensor, Value, What, alone};
 use super::plan::Plan;
+use super::sized::{Template, fused};
 use super::task::{Ground, Tuners};
 
 /// A graph that is being built. Its nodes are functions of it; what they give are [`Tensor`]s, row-major and without
@@ -66,7 +66,7 @@ impl<D: Ground> Builder<D> {
         Builder {
             id: COUNT.fetch_add(1, Ordering::Relaxed),
             tuners: Arc::new(tuners),
-            templates: PATTERNS.to_vec(),
+            templates: vec![fused],
             tensors: Vec::new(),
             values: Vec::new(),
             inputs: Vec::new(),

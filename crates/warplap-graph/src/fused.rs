@@ -13,10 +13,10 @@ use warplap_core::settings::{Counts, Mode};
 use warplap_core::slot::Slot;
 
 use super::explain::Story;
-use super::fusion_patterns::Match;
 use super::plan::Plan;
 use super::predict::{Guessed, wholes};
 use super::problem::{GraphProblem, Graphs};
+use super::sized::Match;
 use super::task::{Ground, Task, Tuners};
 use super::variant::{Predicted, catalog};
 

@@ -34,7 +34,7 @@ mod builder;
 mod chain;
 mod explain;
 mod fused;
-mod fusion_patterns;
+pub mod fusion_patterns;
 mod host;
 mod node;
 mod nodes;
@@ -45,6 +45,7 @@ mod predict;
 mod problem;
 mod report;
 mod sample;
+mod sized;
 mod task;
 #[cfg(test)]
 mod tests;

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use crate::partition::{Cover, Graph};
 use warplap_core::candidate::SourceHash;
 
-use super::fusion_patterns::{Look, Match, Template};
 use super::node::{Call, Node, Value, alone};
+use super::sized::{Match, Nodes, Template};
 
 /// Partitions that may race at all; of a small graph these are all there are.
 const MOST: usize = 64;
@@ -49,7 +49,7 @@ impl Plan {
         outputs: Vec<(String, usize)>,
         templates: &[Template],
     ) -> Self {
-        let look = Look { nodes: &nodes, outputs: &outputs };
+        let look = Nodes::new(&nodes, &outputs);
         let all = (0..nodes.len()).flat_map(|at| templates.iter().map(move |template| (at, template)));
         let result: Vec<Match> = all.flat_map(|(at, template)| template(&look, at)).collect();
         let calls = nodes.iter().map(alone).collect();

@@ -16,7 +16,7 @@ mod _warplap {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::api::graph::{graphs_page, guess, partitions};
+    use crate::api::graph::{fusion_matches, graphs_page, guess, partitions};
     #[pymodule_export]
     use crate::api::legal::legal;
     #[pymodule_export]

@@ -11,7 +11,7 @@ from conftest import near
 
 import warplap
 from warplap.ops import rope as ops_rope
-from warplap.fusing.templates import rope as template
+from warplap.fusing import calls as fused_calls
 from warplap.fusing.plan import Plan
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
@@ -298,8 +298,8 @@ def test_what_models_write_out_is_found_and_right():
         for kinds in (["rope_pair"], [name for name in plan.kinds if name.partition(".")[0] == "rope"]):
             covers = plan.partition(kinds).covers
             rewritten = plan.rewritten(covers)
-            calls = [n.target for n in rewritten.graph.nodes if n.target in (template.both, template.turned)]
-            assert calls == ([template.both] if kinds == ["rope_pair"] else [template.turned] * 2)
+            calls = [n.target for n in rewritten.graph.nodes if n.target in (fused_calls.turned_pair, fused_calls.turned)]
+            assert calls == ([fused_calls.turned_pair] if kinds == ["rope_pair"] else [fused_calls.turned] * 2)
             for got, right_one in zip(rewritten(*inputs), wanted):
                 near(got, right_one)
 

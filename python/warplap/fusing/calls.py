@@ -133,3 +133,17 @@ def linear_cross_entropy(
         x, w, labels, bias, ignore_index=ignore, label_smoothing=smoothing, reduction=reduction
     )
     return loss.to(x.dtype)
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor, heads_dim: int) -> Tensor:
+    """Heads turned by tables that have a dimension for them."""
+    cos, sin = cos.squeeze(heads_dim), sin.squeeze(heads_dim)
+    result: Tensor = functions.rope(x, None, cos, sin, wide=True, heads_dim=heads_dim)
+    return result
+
+
+def turned_pair(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, heads_dim: int) -> tuple[Tensor, Tensor]:
+    """Two of them."""
+    cos, sin = cos.squeeze(heads_dim), sin.squeeze(heads_dim)
+    result: tuple[Tensor, Tensor] = functions.rope(q, k, cos, sin, wide=True, heads_dim=heads_dim)
+    return result

@@ -25,7 +25,7 @@ from .forms import Form, Inductor, Run
 from .layers import repeated
 from .parts import timed
 from .plan import Partition, Plan
-from .templates.norm_linear import fold
+from .patterns import fold
 from .whole import Changed, Whole, changed, drawn, gpu_of, in_a_row, reference
 
 _log = logging.getLogger("warplap")

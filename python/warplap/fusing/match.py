@@ -1,4 +1,4 @@
-"""What a template gives, and what every template asks of nodes."""
+"""What a pattern gives, and what is asked of nodes."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def is_call(node: Any, *names: Any) -> bool:
     return isinstance(node, FxNode) and node.op in kinds and any(node.target is n or node.target == n for n in names)
 
 
-def half_of(node: Any, user: Node) -> tuple[Node, int, tuple[Node, ...]] | None:
+def half_of(node: Any) -> tuple[Node, int, tuple[Node, ...]] | None:
     """What a node is a half of along the last dimension, which half, and the nodes that say so."""
-    if not is_call(node, operator.getitem) or list(node.users) != [user] or len(node.args) != 2:
+    if not is_call(node, operator.getitem) or len(node.args) != 2:
         return None
     whole, index = node.args
     if is_call(whole, torch.chunk, "chunk") and isinstance(index, int):

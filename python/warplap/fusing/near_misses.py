@@ -39,7 +39,7 @@ def left(plan: Plan) -> list[str]:
 
 def _why(node: Node, name: str) -> str:
     tensors = [t for t in map(value, (node, *node.all_input_nodes)) if t is not None]
-    return _of_tensors(tensors) or _of_arguments(node, name) or "no template fits the way it is called"
+    return _of_tensors(tensors) or _of_arguments(node, name) or "no pattern fits the way it is called"
 
 
 def _of_tensors(tensors: list[Tensor]) -> str | None:

@@ -17,8 +17,7 @@ from ..operator import autocast
 from . import calls
 from .match import Match
 from .node_kinds import acts, draws, is_spare, is_view, label, value
-from .templates import norm_linear
-from .templates.rows import covers as covers_of
+from .patterns import fusion_matches
 
 # Kinds beyond these are left to Inductor: each doubles the partitions.
 _KINDS = 24
@@ -51,17 +50,16 @@ class Plan:
         self.kinds: dict[str, list[Match]] = {}
         self.cut: list[tuple[Match, Node]] = []
         numbers: dict[str, dict[str, str]] = {}
-        for node in self.nodes:
-            for result in (*covers_of(node), *(norm_linear.norm_linears(node) if frozen else ())):
-                between = self._acts_between(result)
-                if between is not None:
-                    self.cut.append((result, between))
-                    continue
-                same = numbers.setdefault(result.template, {})
-                signature = _signature(result)
-                if signature not in same:
-                    same[signature] = f"{result.template}.{len(same)}" if same else result.template
-                self.kinds.setdefault(same[signature], []).append(result)
+        for result in fusion_matches(self.nodes, frozen):
+            between = self._acts_between(result)
+            if between is not None:
+                self.cut.append((result, between))
+                continue
+            same = numbers.setdefault(result.template, {})
+            signature = _signature(result)
+            if signature not in same:
+                same[signature] = f"{result.template}.{len(same)}" if same else result.template
+            self.kinds.setdefault(same[signature], []).append(result)
         self.kinds = dict(list(self.kinds.items())[:_KINDS])
 
     def _acts_between(self, result: Match) -> Node | None:

@@ -14,7 +14,7 @@ from ..training.steps import IN_A_ROW
 from .cuda_graphs import begin_anew
 from .forms import Form, Run
 from .plan import Plan
-from .templates.norm_linear import fold
+from .patterns import fold
 
 
 # Runs in a row at the most, and seconds that they take together on a GPU: a wait for the GPU at the end of a few short

@@ -195,7 +195,9 @@ fn a_fresh_replica_with_signed_artifacts_compiles_none_of_the_kernels_that_came(
     assert_eq!(here.run(&["store", "import", &file("b")]).code, 0);
     let (answered, compiled) = counted(&here, &tune, "here");
     let line = answered.lines().remove(0);
-    assert_eq!(line["how"].as_str(), Some("stored"), "{line}{}", answered.stderr);
+    // On a busy machine what came was capped: then the race goes on, with the kernels that came.
+    let goes_on = line["note"].as_str().is_some_and(|note| note.contains("went on"));
+    assert!(goes_on || line["how"].as_str() == Some("stored"), "{line}{}", answered.stderr);
     // What a proof itself needs (drawing, comparing) is compiled on each machine; the winner is not.
     assert!(compiled < without, "{compiled} compilations, and {without} without the artifacts");
 }

@@ -1,13 +1,11 @@
 //! Products with what is done to them, and two products as one.
 
-use warplap_ops::gemm::{Activation, Join, Layout, slot};
+use warplap_ops::gemm::{Activation, Join, Layout};
 
-use super::{Look, Match, named};
-use crate::node::{Call, Node, What, product};
-use crate::task::Task;
+use super::{Does, Fused, FusionMatch, Look, ProductLaunch, Second, named};
 
 /// A product, with or without a bias, that is activated, joined with something else, or both.
-pub(super) fn epilogue(look: &Look<'_>, at: usize) -> Vec<Match> {
+pub(super) fn epilogue(look: &Look, at: usize) -> Vec<FusionMatch> {
     let mut result = Vec::new();
     if let Some((act, x)) = look.activation(at)
         && let Some(p) = look.made(x)
@@ -17,7 +15,7 @@ pub(super) fn epilogue(look: &Look<'_>, at: usize) -> Vec<Match> {
     for (own, join, [a, other]) in look.sides(at) {
         let Some(p) = look.made(a) else { continue };
         result.extend(finished(look, (p, at), own, Some((join, other)), &[p, at]));
-        // The activation may be a node of its own.
+        // The activation may be a step of its own.
         if own == Activation::None
             && let Some((act, x)) = look.activation(p)
             && let Some(q) = look.made(x)
@@ -28,42 +26,41 @@ pub(super) fn epilogue(look: &Look<'_>, at: usize) -> Vec<Match> {
     result
 }
 
-/// The layout and bias of a product.
-fn facts(node: &Node) -> Option<(Layout, bool)> {
-    if let What::Product { w, bias } = node.what { Some((w, bias)) } else { None }
+/// A step that is a plain product, as a launch.
+pub(super) fn product(look: &Look, at: usize) -> Option<ProductLaunch> {
+    let Does::Product(layout) = look.does(at) else { return None };
+    let (x, w, bias) = (look.read(at, 0)?, look.read(at, 1)?, look.read(at, 2));
+    Some(ProductLaunch { layout, x, w, bias, act: Activation::None, joined: None, second: None, front: None })
 }
 
-fn word(layout: Layout) -> &'static str {
+/// What a product is called.
+pub(super) fn word(layout: Layout) -> &'static str {
     if layout == Layout::Col { "linear" } else { "matmul" }
 }
 
 fn finished(
-    look: &Look<'_>,
+    look: &Look,
     (p, last): (usize, usize),
     act: Activation,
     joined: Option<(Join, usize)>,
-    nodes: &[usize],
-) -> Option<Match> {
-    let node = &look.nodes[p];
-    let (w, bias) = facts(node)?;
+    steps: &[usize],
+) -> Option<FusionMatch> {
+    let plain = product(look, p)?;
     // What is joined must be there before.
-    if joined.is_some_and(|(_, other)| nodes.iter().any(|n| look.nodes[*n].outputs.contains(&other))) {
+    if joined.is_some_and(|(_, other)| steps.iter().any(|at| look.steps[*at].outputs.contains(&other))) {
         return None;
     }
     let join = joined.map_or(Join::None, |(join, _)| join);
-    let problem = product(node, w, bias).with_epilogue(bias, act).with_join(join);
-    let outputs = look.nodes[last].first_output();
-    let mut bound = vec![(slot::A, node.reads[0]), (slot::B, node.reads[1]), (slot::C, outputs)];
-    bound.extend(bias.then(|| (slot::BIAS, node.reads[2])));
-    bound.extend(joined.map(|(_, other)| (slot::JOINED, other)));
-    let name = named(&[word(w), act.name(), join.name()]);
-    Some(look.pattern_match(name, vec![Call::new(Task::Gemm(problem), &bound)], nodes, last))
+    let name = named(&[word(plain.layout), act.name(), join.name()]);
+    let mut result = look.fused(name, Fused::Product(ProductLaunch { act, joined, ..plain }), steps, last);
+    result.launches[0].of = p;
+    Some(result)
 }
 
 /// Two products of one x, of which one, activated or not, is multiplied with the other: one product with two second
-/// factors.
-pub(super) fn pair(look: &Look<'_>, at: usize) -> Vec<Match> {
-    let mut result: Vec<Match> = Vec::new();
+/// factors, or with one whose halves they are.
+pub(super) fn gated(look: &Look, at: usize) -> Vec<FusionMatch> {
+    let mut result: Vec<FusionMatch> = Vec::new();
     for (own, join, [a, b]) in look.sides(at) {
         let (Some(gate), Some(up)) = (look.made(a), look.made(b)) else { continue };
         if join != Join::Mul {
@@ -78,20 +75,45 @@ pub(super) fn pair(look: &Look<'_>, at: usize) -> Vec<Match> {
         }
     }
     // Of two plain products either may stand first: one is enough.
-    result.dedup_by(|b, a| a.nodes == b.nodes && a.tasks().eq(b.tasks()));
+    result.dedup_by(|b, a| a.steps == b.steps && a.name == b.name);
     result
 }
 
-fn paired(look: &Look<'_>, act: Activation, [gate, up]: [usize; 2], last: usize, nodes: &[usize]) -> Option<Match> {
-    let (one, other) = (&look.nodes[gate], &look.nodes[up]);
-    let same = gate != up && facts(one)? == facts(other)? && one.reads[0] == other.reads[0];
-    let (w, bias) = facts(one)?;
-    if !same || bias || (one.rows, one.n, one.k) != (other.rows, other.n, other.k) {
+fn paired(look: &Look, act: Activation, [gate, up]: [usize; 2], last: usize, steps: &[usize]) -> Option<FusionMatch> {
+    if let (Does::Half(first), Does::Half(second)) = (look.does(gate), look.does(up)) {
+        return of_halves(look, act, [(gate, first), (up, second)], last, steps);
+    }
+    let (one, other) = (product(look, gate)?, product(look, up)?);
+    let same = gate != up && (one.layout, one.x) == (other.layout, other.x) && one.bias.or(other.bias).is_none();
+    let sizes = |at: usize| (look.steps[at].columns, look.steps[at].read_columns);
+    if !same || sizes(gate) != sizes(up) {
         return None;
     }
-    let problem = product(one, w, false).with_epilogue(false, act).with_pair(true);
-    let outputs = look.nodes[last].first_output();
-    let bound = [(slot::A, one.reads[0]), (slot::B, one.reads[1]), (slot::B2, other.reads[1]), (slot::C, outputs)];
-    let name = named(&["pair", act.name()]);
-    Some(look.pattern_match(name, vec![Call::new(Task::Gemm(problem), &bound)], nodes, last))
+    let name = named(&[&gate_name(one.layout), act.name()]);
+    let launch = ProductLaunch { act, second: Some(Second::Weight(other.w)), ..one };
+    let mut result = look.fused(name, Fused::Product(launch), steps, last);
+    result.launches[0].of = gate;
+    Some(result)
+}
+
+fn gate_name(layout: Layout) -> String {
+    named(&["gated", word(layout)])
+}
+
+/// The same of one product, whose halves along its rows they are.
+fn of_halves(
+    look: &Look,
+    act: Activation,
+    [(gate, first), (up, second)]: [(usize, usize); 2],
+    last: usize,
+    steps: &[usize],
+) -> Option<FusionMatch> {
+    let whole = look.read(gate, 0).filter(|whole| look.read(up, 0) == Some(*whole) && first != second)?;
+    let p = look.made(whole)?;
+    let plain = product(look, p).filter(|plain| plain.bias.is_none() && plain.layout == Layout::Col)?;
+    let launch = ProductLaunch { act, second: Some(Second::Half(first)), ..plain };
+    let name = named(&["gated_halves", act.name()]);
+    let mut result = look.fused(name, Fused::Product(launch), &[steps, &[p]].concat(), last);
+    result.launches[0].of = p;
+    Some(result)
 }

@@ -1,32 +1,53 @@
-//! Turns with what comes before them.
+//! Turns with what comes before them or stands beside them.
 
-use warplap_ops::gemm::{Layout, slot as of_product};
-use warplap_ops::rope::slot;
+use super::{Does, Fused, FusionMatch, Launch, Look, ProductLaunch, named, products};
 
-use super::{Look, Match, named};
-use crate::node::{Call, What, product, turned};
-use crate::task::Task;
+// Where a turn reads its second tensor, its tables, its positions and its bias.
+const K: usize = 1;
+const TABLES: [usize; 3] = [2, 3, 4];
+const BIAS: usize = 5;
+
+/// A turn of one tensor, without a bias.
+fn is_plain(look: &Look, at: usize) -> bool {
+    matches!(look.does(at), Does::Rope { .. }) && look.read(at, K).or(look.read(at, BIAS)).is_none()
+}
 
 /// A product with a bias, and the turn of its heads: the turn adds the bias. Still two launches, but the product's is a
-/// plain one. Between them lies what the product's node would give, without its bias.
-pub(super) fn biased(look: &Look<'_>, at: usize) -> Vec<Match> {
-    let node = &look.nodes[at];
-    let What::Rope(problem) = node.what else { return Vec::new() };
-    let Some(front) = look.made(node.reads[0]).filter(|_| problem.hk == 0 && !problem.bias) else { return Vec::new() };
-    let of = &look.nodes[front];
-    let What::Product { w, bias: true } = of.what else { return Vec::new() };
+/// plain one. Between them lies what the product's step would give, without its bias.
+pub(super) fn biased(look: &Look, at: usize) -> Vec<FusionMatch> {
+    let Some(front) = look.read(at, 0).filter(|_| is_plain(look, at)).and_then(|x| look.made(x)) else {
+        return Vec::new();
+    };
+    let Some(product) = products::product(look, front).filter(|product| product.bias.is_some()) else {
+        return Vec::new();
+    };
     // A reshape between the two may make other rows of the same numbers.
-    if of.n != problem.h * problem.d {
+    if look.steps[front].columns != look.steps[at].read_columns {
         return Vec::new();
     }
-    let between = of.first_output();
-    let plain = [(of_product::A, of.reads[0]), (of_product::B, of.reads[1]), (of_product::C, between)];
-    let mut bound = turned(node, &problem);
-    bound.push((slot::BIAS, of.reads[2]));
-    let mut with = problem;
-    with.bias = true;
-    let word = if w == Layout::Col { "linear" } else { "matmul" };
-    let first = Call::new(Task::Gemm(product(of, w, false)), &plain);
-    let calls = vec![first, Call::new(Task::Rope(with), &bound)];
-    vec![look.pattern_match(named(&[word, "bias_rope"]), calls, &[front, at], at)]
+    let name = named(&[products::word(product.layout), "bias_rope"]);
+    let turn = Fused::Rope { first: None, bias: product.bias };
+    let mut result = look.fused(name, turn, &[front, at], at);
+    let plain = Fused::Product(ProductLaunch { bias: None, ..product });
+    result.launches.insert(0, Launch { of: front, fused: plain, gives: vec![look.output(front)] });
+    vec![result]
+}
+
+/// A turn and the nearest one before it by the same tables.
+pub(super) fn two(look: &Look, at: usize) -> Vec<FusionMatch> {
+    if !is_plain(look, at) {
+        return Vec::new();
+    }
+    let tables = |at: usize| TABLES.map(|place| look.read(at, place));
+    let Some(cosines) = look.read(at, TABLES[0]) else { return Vec::new() };
+    // Where it is written out its parts read the tables too: they are before it.
+    let before = look.readers_of(cosines).iter().copied().filter(|other| *other < at && is_plain(look, *other));
+    let Some(first) = before.max().filter(|other| look.does(*other) == look.does(at) && tables(*other) == tables(at))
+    else {
+        return Vec::new();
+    };
+    let mut result = look.fused("rope_pair".into(), Fused::Rope { first: Some(first), bias: None }, &[first, at], at);
+    result.outputs.insert(first);
+    result.launches[0].gives.insert(0, look.output(first));
+    vec![result]
 }

@@ -1,26 +1,54 @@
 //! Softmax with what comes before it.
 
-use warplap_ops::gemm::{Activation, Join};
-use warplap_ops::softmax::slot;
+use super::{Does, Fused, FusionMatch, Look, named};
 
-use super::{Look, Match, named};
-use crate::node::{Call, What};
-use crate::task::Task;
+/// A softmax that takes a factor, a mask, or both in.
+pub(super) struct Form {
+    pub(super) steps: Vec<usize>,
+    pub(super) x: usize,
+    pub(super) mask: Option<usize>,
+    pub(super) scale: f64,
+}
 
-/// A sum and its softmax: what is added is the mask.
-pub(super) fn masked(look: &Look<'_>, at: usize) -> Vec<Match> {
-    let node = &look.nodes[at];
-    // What is scaled is x alone: a mask that was added before has to be as large as it is.
-    let What::Softmax(mut problem) = node.what else { return Vec::new() };
-    let Some(sum) = look.made(node.reads[0]).filter(|_| problem.mask == 0 && problem.scale() == 1.0) else {
-        return Vec::new();
-    };
-    let front = &look.nodes[sum];
-    if front.what != (What::Element { act: Activation::None, join: Join::Add }) {
-        return Vec::new();
+/// All forms of a softmax, the one by itself first: softmax(scale · x + mask).
+pub(super) fn forms(look: &Look, at: usize) -> Vec<Form> {
+    let (Does::Softmax { scale }, Some(x)) = (look.does(at), look.read(at, 0)) else { return Vec::new() };
+    let mut result = vec![Form { steps: vec![at], x, mask: look.read(at, 1), scale }];
+    // What is scaled is x alone: of a sum that is scaled no launch takes both in.
+    if scale == 1.0 && result[0].mask.is_none() {
+        result.extend(masked(look, at, x));
     }
-    problem.mask = problem.rows;
-    let bound = [(slot::X, front.reads[0]), (slot::MASK, front.reads[1]), (slot::Y, node.first_output())];
-    let call = Call::new(Task::Softmax(problem), &bound);
-    vec![look.pattern_match(named(&["add", "softmax"]), vec![call], &[sum, at], at)]
+    let last = result.last().map(|form| (form.x, form.steps.clone(), form.mask));
+    if let Some((x, steps, mask)) = last
+        && let Some(front) = look.made(x).filter(|_| steps.len() > 1 || mask.is_none())
+        && let (Does::Scale(by), Some(x)) = (look.does(front), look.read(front, 0))
+    {
+        result.push(Form { steps: [&[front][..], &steps].concat(), x, mask, scale: scale * by });
+    }
+    result
+}
+
+/// A sum in front: what is added is the mask. Where both sides are as large, the scaled one is x.
+fn masked(look: &Look, at: usize, x: usize) -> Option<Form> {
+    let sum = look.made(x)?;
+    let [mut x, mut mask] = match look.does(sum) {
+        Does::Spread { .. } => [look.read(sum, 0)?, look.read(sum, 1)?],
+        _ => look.sum(sum)?,
+    };
+    let is_scaled = |value: usize| look.made(value).is_some_and(|front| matches!(look.does(front), Does::Scale(_)));
+    if look.sum(sum).is_some() && is_scaled(mask) && !is_scaled(x) {
+        (x, mask) = (mask, x);
+    }
+    Some(Form { steps: vec![sum, at], x, mask: Some(mask), scale: 1.0 })
+}
+
+/// Every form but the one by itself.
+pub(super) fn scaled_and_masked(look: &Look, at: usize) -> Vec<FusionMatch> {
+    let all = forms(look, at).into_iter().filter(|form| form.steps.len() > 1);
+    let each = all.map(|Form { steps, x, mask, scale }| {
+        let masked = if mask.is_some() { "mask" } else { "" };
+        let name = named(&["softmax", masked, if scale == 1.0 { "" } else { "scale" }]);
+        look.fused(name, Fused::Softmax { x, mask, scale }, &steps, at)
+    });
+    each.collect()
 }

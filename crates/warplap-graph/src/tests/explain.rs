@@ -15,7 +15,7 @@ fn a_graph_is_drawn_with_a_bracket_around_each_launch() {
         let winner = partition.map_or(winner.to_string(), |p| p.id.clone());
         Story { plan, key: "graph:".into(), how: "raced".into(), winner, edition: None, guess: None }.to_string()
     };
-    let drawn = story("add_norm pair_silu linear_add");
+    let drawn = story("add_norm gated_linear_silu linear_add");
     assert_eq!(
         drawn,
         "graph:
@@ -26,7 +26,7 @@ fn a_graph_is_drawn_with_a_bracket_around_each_launch() {
   linear    linear(rms_norm, gate)  ┌
   silu      silu(linear)            │
   linear_1  linear(rms_norm, up)    │
-  mul       mul(silu, linear_1)     └ gemm: pair_silu
+  mul       mul(silu, linear_1)     └ gemm: gated_linear_silu
   linear_2  linear(mul, down)       ┌
   y         add(linear_2, add)      └ gemm: linear_add"
     );

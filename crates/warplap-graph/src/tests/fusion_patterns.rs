@@ -58,7 +58,7 @@ fn ids(plan: &Plan) -> Vec<&str> {
 
 /// Graphs by the cover that the test is about, which takes all of their nodes.
 const GRAPHS: [(&str, Made); 17] = [
-    ("add_norm", |g, t| {
+    ("norm_of_sum", |g, t| {
         let (x, r, w) = (g.input("x", t, &[ROWS, N]), g.input("r", t, &[ROWS, N]), g.input("w", t, &[N]));
         let sum = g.add(x, r)?;
         g.rms_norm(sum, w, 1e-5)
@@ -82,7 +82,7 @@ const GRAPHS: [(&str, Made); 17] = [
         let y = g.gelu(y)?;
         g.add(y, r)
     }),
-    ("norm_pair_silu", |g, t| {
+    ("norm_gated_linear_silu", |g, t| {
         let (x, w, v) = (g.input("x", t, &[ROWS, N]), g.input("w", t, &[24, N]), g.input("v", t, &[24, N]));
         let h = g.norm(x, Kind::Rms, None, None, 1e-5)?;
         let (a, b) = (g.linear(h, w)?, g.linear(h, v)?);
@@ -125,18 +125,18 @@ const GRAPHS: [(&str, Made); 17] = [
         let y = g.linear(x, w)?;
         g.gated(y, r, Activation::Gelu)
     }),
-    ("pair_silu", |g, t| {
+    ("gated_linear_silu", |g, t| {
         let (x, w, u) = (g.input("x", t, &[ROWS, N]), g.input("w", t, &[24, N]), g.input("u", t, &[24, N]));
         let (a, b) = (g.linear(x, w)?, g.linear(x, u)?);
         let a = g.silu(a)?;
         g.mul(b, a)
     }),
-    ("pair_gelu", |g, t| {
+    ("gated_matmul_gelu", |g, t| {
         let (x, w, u) = (g.input("x", t, &[ROWS, N]), g.input("w", t, &[N, 24]), g.input("u", t, &[N, 24]));
         let (a, b) = (g.matmul(x, w)?, g.matmul(x, u)?);
         g.gated(a, b, Activation::Gelu)
     }),
-    ("pair", |g, t| {
+    ("gated_linear", |g, t| {
         let (x, w, u) = (g.input("x", t, &[ROWS, N]), g.input("w", t, &[24, N]), g.input("u", t, &[24, N]));
         let (a, b) = (g.linear(x, w)?, g.linear(x, u)?);
         g.mul(a, b)
@@ -146,7 +146,7 @@ const GRAPHS: [(&str, Made); 17] = [
         let a = g.silu(a)?;
         g.mul(b, a)
     }),
-    ("add_softmax", |g, t| {
+    ("softmax_mask", |g, t| {
         let (x, mask) = (g.input("x", t, &[ROWS, N]), g.input("mask", t, &[ROWS, N]));
         let s = g.add(x, mask)?;
         g.softmax(s)
@@ -182,7 +182,8 @@ fn all_partitions_of_a_layer_give_the_same() {
         let fused = layer(&mut session.graph(), 7, dtype);
         let plan = &fused.problem().plan;
         assert_eq!(plan.partitions[0].id, "apart");
-        let kinds = ["add_norm", "pair_silu", "linear_add", "silu_mul", "linear_silu_mul", "linear_mul", "linear_silu"];
+        let kinds =
+            ["add_norm", "gated_linear_silu", "linear_add", "silu_mul", "linear_silu_mul", "linear_mul", "linear_silu"];
         for kind in kinds {
             assert!(ids(plan).contains(&kind), "{kind} is not among {:?}", ids(plan));
         }
@@ -240,7 +241,7 @@ fn memory_between_launches_is_used_again_once_nobody_reads_it() {
     // The sum and the norm, which the last product takes over; of gate, silu, up and their product one lies where the
     // gate did.
     assert_eq!(bytes("apart"), 4 * 3 * (2 * 48 + 3 * 80));
-    assert_eq!(bytes("pair_silu"), 4 * 3 * (2 * 48 + 80));
+    assert_eq!(bytes("gated_linear_silu"), 4 * 3 * (2 * 48 + 80));
 }
 
 #[test]

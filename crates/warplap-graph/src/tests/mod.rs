@@ -22,9 +22,9 @@ use warplap_core::settings::{Budget, Mode, Settings};
 use warplap_core::store::Store;
 use warplap_cpu::Cpu;
 
-use super::fusion_patterns::Template;
 use super::predict::RacedSizes;
 use super::problem::Graphs;
+use super::sized::Template;
 use super::{Builder, Fused, Tuners};
 
 /// What a session has that graphs need.

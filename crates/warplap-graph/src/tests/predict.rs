@@ -9,7 +9,7 @@ use warplap_ops::gemm::Activation;
 
 use super::{Cpu, DType, Mode, Session};
 use super::{run, session, share};
-use crate::fusion_patterns::{Look, Match, PATTERNS};
+use crate::sized::{Match, Nodes, fused};
 use crate::task::Task;
 use crate::{Builder, Fused, Graphs};
 
@@ -80,8 +80,8 @@ fn what_varied_or_was_not_raced_is_raced() {
     }
 }
 
-fn another_activation(look: &Look<'_>, at: usize) -> Vec<Match> {
-    let mut all: Vec<Match> = PATTERNS.iter().flat_map(|template| template(look, at)).collect();
+fn another_activation(look: &Nodes<'_>, at: usize) -> Vec<Match> {
+    let mut all: Vec<Match> = fused(look, at);
     for result in &mut all {
         if let Task::Gemm(p) = &mut result.calls[0].task {
             p.act = Activation::Relu;

@@ -9,18 +9,18 @@ use warplap_ops::norm;
 
 use super::{Cpu, DType, Mode};
 use super::{run, session, share, with};
-use crate::fusion_patterns::{Look, Match, PATTERNS, Template};
+use crate::sized::{Match, Nodes, Template, fused};
 use crate::task::Task;
 use crate::{Builder, Fused};
 
 /// All usual covers, one of them bent.
-fn mutated(look: &Look<'_>, at: usize, bend: fn(&mut Match)) -> Vec<Match> {
-    let mut all: Vec<Match> = PATTERNS.iter().flat_map(|template| template(look, at)).collect();
+fn mutated(look: &Nodes<'_>, at: usize, bend: fn(&mut Match)) -> Vec<Match> {
+    let mut all: Vec<Match> = fused(look, at);
     all.iter_mut().for_each(bend);
     all
 }
 
-fn another_activation(look: &Look<'_>, at: usize) -> Vec<Match> {
+fn another_activation(look: &Nodes<'_>, at: usize) -> Vec<Match> {
     mutated(look, at, |result| {
         if let Task::Gemm(p) = &mut result.calls[0].task {
             p.act = Activation::Relu;
@@ -28,7 +28,7 @@ fn another_activation(look: &Look<'_>, at: usize) -> Vec<Match> {
     })
 }
 
-fn no_residual(look: &Look<'_>, at: usize) -> Vec<Match> {
+fn no_residual(look: &Nodes<'_>, at: usize) -> Vec<Match> {
     mutated(look, at, |result| {
         if let Task::Norm(p) = &mut result.calls[0].task {
             p.residual = false;
@@ -37,7 +37,7 @@ fn no_residual(look: &Look<'_>, at: usize) -> Vec<Match> {
     })
 }
 
-fn no_gain(look: &Look<'_>, at: usize) -> Vec<Match> {
+fn no_gain(look: &Nodes<'_>, at: usize) -> Vec<Match> {
     mutated(look, at, |result| {
         if let Task::Norm(p) = &mut result.calls[0].task {
             p.weight = false;
@@ -46,7 +46,7 @@ fn no_gain(look: &Look<'_>, at: usize) -> Vec<Match> {
     })
 }
 
-fn nothing_joined(look: &Look<'_>, at: usize) -> Vec<Match> {
+fn nothing_joined(look: &Nodes<'_>, at: usize) -> Vec<Match> {
     mutated(look, at, |result| {
         if let Task::Gemm(p) = &mut result.calls[0].task {
             p.join = Join::None;
@@ -88,8 +88,8 @@ fn a_wrong_partition_is_rejected_by_the_race() {
     let cases: [(&str, Template, MadeGraph); 4] = [
         ("linear_silu", another_activation, activated),
         ("linear_add", nothing_joined, joined),
-        ("add_norm", no_residual, normed),
-        ("add_norm", no_gain, normed),
+        ("norm_of_sum", no_residual, normed),
+        ("norm_of_sum", no_gain, normed),
     ];
     let session = session(Mode::Tune);
     for (id, template, make) in cases {

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use warplap::graph::fusion_patterns::{Does, Fused, FusionMatch, Launch, Look, Second, Step};
 use warplap::graph::partition::{Cover, Graph, Size};
 use warplap::report::graph_page::Page;
 
@@ -37,6 +39,93 @@ pub(crate) fn partitions(nodes: Vec<Node>, covers: Vec<CoverRow>, most: usize) -
     let covers: Vec<Cover> = covers.into_iter().map(cover).collect();
     let answer = graph.partitions(&covers, most);
     Ok(answer.into_iter().map(|p| (p.kinds, p.covers, p.seconds)).collect())
+}
+
+/// A step: what it does, in a word and a number; the values it reads, by their places; numbers that stand for the columns
+/// of what it gives and of what it reads first; and the steps that it stands for, too. It gives the value of its place.
+type StepRow = (String, f64, Vec<Option<usize>>, u64, u64, Vec<usize>);
+
+/// A match: its name, its steps, those of them that it gives, and its launches.
+type MatchRow<'py> = (String, Vec<usize>, Vec<usize>, Vec<Bound<'py, PyDict>>);
+
+/// Everything that may stand in for steps, for each of them what ends with it.
+#[pyfunction]
+pub(crate) fn fusion_matches<'py>(
+    py: Python<'py>,
+    steps: Vec<StepRow>,
+    outputs: Vec<usize>,
+) -> PyResult<Vec<Vec<MatchRow<'py>>>> {
+    let step = |(at, (word, number, reads, columns, read_columns, includes)): (usize, StepRow)| {
+        let does = Does::named(&word, number);
+        let does = does.ok_or_else(|| PyValueError::new_err(format!("steps: number {at} is {word:?}")))?;
+        Ok(Step { does, reads, outputs: vec![at], columns, read_columns, includes })
+    };
+    let steps = steps.into_iter().enumerate().map(step).collect::<PyResult<Vec<Step>>>()?;
+    let count = steps.len();
+    let look = Look::new(steps, outputs);
+    let row = |one: FusionMatch| {
+        let launches = one.launches.iter().map(|launch| launch_row(py, launch)).collect::<PyResult<Vec<_>>>()?;
+        Ok((one.name, one.steps.into_iter().collect(), one.outputs.into_iter().collect(), launches))
+    };
+    (0..count).map(|at| look.matches(at).into_iter().map(row).collect()).collect()
+}
+
+/// What a launch does and reads, by name.
+fn launch_row<'py>(py: Python<'py>, launch: &Launch) -> PyResult<Bound<'py, PyDict>> {
+    let row = PyDict::new(py);
+    row.set_item("gives", &launch.gives)?;
+    match &launch.fused {
+        Fused::Product(of) => {
+            row.set_item("does", "product")?;
+            (row.set_item("x", of.x)?, row.set_item("w", of.w)?, row.set_item("bias", of.bias)?);
+            row.set_item("act", named(of.act.name()))?;
+            row.set_item("join", of.joined.map(|(join, _)| join.name()))?;
+            row.set_item("other", of.joined.map(|(_, other)| other))?;
+            let (second, half) = match of.second {
+                None => (None, None),
+                Some(Second::Weight(w)) => (Some(w), None),
+                Some(Second::Half(half)) => (None, Some(half)),
+            };
+            (row.set_item("second", second)?, row.set_item("half", half)?);
+            row.set_item("eps", of.front.map(|front| front.eps))?;
+            row.set_item("gain", of.front.and_then(|front| front.gain))?;
+        }
+        Fused::Element { act, join, a, b } => {
+            row.set_item("does", "element")?;
+            (row.set_item("a", a)?, row.set_item("b", b)?);
+            (row.set_item("act", named(act.name()))?, row.set_item("join", join.name())?);
+        }
+        Fused::Norm(of) => {
+            row.set_item("does", "norm")?;
+            (row.set_item("x", of.x)?, row.set_item("residual", of.residual)?);
+            (row.set_item("weight", of.weight)?, row.set_item("bias", of.bias)?);
+            (row.set_item("kind", of.kind.name())?, row.set_item("eps", of.eps)?);
+            (row.set_item("before", of.before)?, row.set_item("dropout", of.dropout)?);
+            row.set_item("writes_sum", of.writes_sum)?;
+        }
+        Fused::Softmax { x, mask, scale } => {
+            row.set_item("does", "softmax")?;
+            (row.set_item("x", x)?, row.set_item("mask", mask)?, row.set_item("scale", scale)?);
+        }
+        Fused::Attention { qkv, mask, scale } => {
+            row.set_item("does", "attention")?;
+            (row.set_item("qkv", qkv)?, row.set_item("mask", mask)?, row.set_item("scale", scale)?);
+        }
+        Fused::Rope { first, bias } => {
+            row.set_item("does", "rope")?;
+            (row.set_item("of", launch.of)?, row.set_item("first", first)?, row.set_item("bias", bias)?);
+        }
+        Fused::ProjectedLoss { loss, x, w, bias } => {
+            row.set_item("does", "projected_loss")?;
+            (row.set_item("loss", loss)?, row.set_item("x", x)?);
+            (row.set_item("w", w)?, row.set_item("bias", bias)?);
+        }
+    }
+    Ok(row)
+}
+
+fn named(word: &str) -> Option<&str> {
+    (word != "none").then_some(word)
 }
 
 /// The page about decided graphs, which come as JSON.

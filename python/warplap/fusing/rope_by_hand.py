@@ -1,5 +1,5 @@
 """Rotary position embedding as Llama's models write it out: ``x * cos + rotate_half(x) * sin``, where the two halves of
-a head change places and the second one its sign. q and k that are turned by the same angles are one call."""
+a head change places and the second one its sign."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import operator
 from typing import Any, Iterator, NamedTuple
 
 import torch
-from torch import Tensor
+from torch.fx import Node as FxNode
 
-from ...ops import rope as rope_
-from ..match import Match, Node, half_of, is_call, is_float
-from ..node_kinds import argument, value, word
+from ..ops import rope as rope_
+from .match import Node, half_of, is_call, is_float
+from .node_kinds import argument, value, word
 
 
-class _Turn(NamedTuple):
+class Turn(NamedTuple):
     """One tensor that is turned: its nodes with the sum last, what is turned, by what, and where its heads lie."""
 
     nodes: tuple[Node, ...]
@@ -22,20 +22,6 @@ class _Turn(NamedTuple):
     cos: Node
     sin: Node
     heads_dim: int
-
-
-def turned(x: Tensor, cos: Tensor, sin: Tensor, heads_dim: int) -> Tensor:
-    """One tensor, by tables that have a dimension for its heads."""
-    cos, sin = cos.squeeze(heads_dim), sin.squeeze(heads_dim)
-    result: Tensor = rope_.rope(x, None, cos, sin, wide=True, heads_dim=heads_dim)
-    return result
-
-
-def both(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, heads_dim: int) -> tuple[Tensor, Tensor]:
-    """Two of them."""
-    cos, sin = cos.squeeze(heads_dim), sin.squeeze(heads_dim)
-    result: tuple[Tensor, Tensor] = rope_.rope(q, k, cos, sin, wide=True, heads_dim=heads_dim)
-    return result
 
 
 def _rotated(node: Any, user: Node) -> tuple[Node, tuple[Node, ...]] | None:
@@ -48,7 +34,10 @@ def _rotated(node: Any, user: Node) -> tuple[Node, tuple[Node, ...]] | None:
     minus, first = parts
     if not is_call(minus, operator.neg, torch.neg, "neg") or list(minus.users) != [node]:
         return None
-    low, high = half_of(first, node), half_of(minus.args[0], minus)
+    second = minus.args[0]
+    if any(isinstance(half, FxNode) and len(half.users) != 1 for half in (first, second)):
+        return None
+    low, high = half_of(first), half_of(second)
     if low is None or high is None or low[0] is not high[0] or (low[1], high[1]) != (0, 1):
         return None
     own = dict.fromkeys((*low[2], *high[2]))  # the halves of one chunk have it in common
@@ -64,7 +53,7 @@ def _products(node: Node) -> Iterator[tuple[Node, Node]]:
             yield from (tuple(node.args), tuple(node.args)[::-1])  # type: ignore[misc]
 
 
-def _turn(node: Node) -> _Turn | None:
+def turn_of(node: Node) -> Turn | None:
     """A tensor whose turn ends with this sum."""
     for straight, crossed in _products(node):
         for around, sin in (crossed.args, crossed.args[::-1]):
@@ -75,7 +64,7 @@ def _turn(node: Node) -> _Turn | None:
             cos = straight.args[1 - straight.args.index(x)]
             heads_dim = _place(x, cos, sin, node)
             if heads_dim is not None:
-                return _Turn((*nodes, straight, crossed, node), x, cos, sin, heads_dim)
+                return Turn((*nodes, straight, crossed, node), x, cos, sin, heads_dim)
     return None
 
 
@@ -93,18 +82,3 @@ def _place(x: Node, cos: Any, sin: Any, node: Node) -> int | None:
         if first.shape[place] == 1 and rope_.spreads(lead, rope_.tokens_of(own.shape, place)):
             return place
     return None
-
-
-def rotations(node: Node) -> Iterator[Match]:
-    """A turn that ends here, and the nearest one before it by the same angles together with it."""
-    own = _turn(node)
-    if own is None:
-        return
-    args = (own.x, own.cos, own.sin, own.heads_dim)
-    yield Match("rope", own.nodes, (node,), turned, args)
-    sums = {user for product in own.cos.users for user in product.users if user is not node and word(user) == "add"}
-    before = [n for n in node.graph.nodes if n in sums and n < node]
-    other = _turn(before[-1]) if before else None
-    if other is not None and (other.cos, other.sin, other.heads_dim) == (own.cos, own.sin, own.heads_dim):
-        nodes, gives = (*other.nodes, *own.nodes), (other.nodes[-1], node)
-        yield Match("rope_pair", nodes, gives, both, (other.x, *args))
