@@ -27,13 +27,14 @@ pub(crate) fn spread(count: usize, threads: usize, each: impl Fn(usize) + Sync) 
         }
     };
     std::thread::scope(|scope| {
-        // A machine that gives no more threads still has this one.
-        for _ in 1..threads {
-            if std::thread::Builder::new().spawn_scoped(scope, work).is_err() {
-                break;
-            }
-        }
+        // A machine that gives no more threads still has this one. Each is waited for: of one that nobody waits for, and
+        // that ends at that moment, glibc 2.36 may read what is gone (pthread_detach).
+        let others: Vec<_> =
+            (1..threads).map_while(|_| std::thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
         work();
+        for other in others {
+            other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
     });
 }
 
