@@ -69,7 +69,7 @@ mod tests {
     fn weights_are_shares_of_the_row_or_of_who_is_chosen() {
         let x = vec![1.0, 4f32.ln(), 0.0, 2f32.ln(), 0.0, f32::NEG_INFINITY, f32::NEG_INFINITY, 0.0];
         let (weights, indices) = of("rows=2,n=4,k=2", x.clone());
-        assert_eq!(indices, [1.0, 0.0, 3.0, 0.0]);
+        assert_eq!(indices, [1.0, 0.0, 0.0, 3.0]);
         let row = 4.0 + 1f64.exp() + 1.0 + 2.0;
         for (got, right) in weights.iter().zip([4.0 / row, 1f64.exp() / row, 0.5, 0.5]) {
             assert!((got - right).abs() < 1e-7, "{weights:?}");

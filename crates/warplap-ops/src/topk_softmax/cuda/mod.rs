@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn every_kernel_compiles_for_sm_80_and_sm_90a() {
         for text in [
-            "rows=4096,n=256,k=8,dtype=bf16,renormalize=true",
+            "rows=4096,n=512,k=8,dtype=bf16,renormalize=true",
             "rows=64,n=1024,k=32,dtype=f32",
             "rows=5,n=777,k=64,dtype=f16",
         ] {
@@ -55,6 +55,7 @@ mod tests {
             "rows=3,n=1,k=1,dtype=f32",
             "rows=100000,n=8,k=2,dtype=bf16,renormalize=true",
             "rows=64,n=60,k=60,dtype=f16",
+            "rows=16384,n=256,k=8,dtype=f32,renormalize=true",
             "rows=64,n=128,k=8,dtype=bf16,renormalize=true",
         ] {
             check(&[&super::reference::Reference, &super::lanes::Lanes], text);

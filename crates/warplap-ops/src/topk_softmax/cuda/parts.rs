@@ -1,7 +1,7 @@
 //! Parts: one block a row; warps choose of their parts, one of them joins what they chose. Twin of `parts.cu`, which says
 //! how.
 //!
-//! Wins: long rows. Limits: rows from 256 experts on.
+//! Wins: long rows. Limits: rows from 512 experts on.
 
 use warplap_core::candidate::SourceHash;
 use warplap_core::rejection::Rejection;
@@ -20,7 +20,7 @@ pub(super) struct Parts;
 const WARPS: [u64; 4] = [2, 4, 8, 16];
 
 /// Experts of a row, at the least: shorter ones are a warp's.
-const LEAST: u64 = 256;
+const LEAST: u64 = 512;
 
 /// Elements of a thread that are a good beginning.
 const OF_THREAD: u64 = 8;
@@ -49,7 +49,7 @@ impl CudaKernelSpec<TopkSoftmaxProblem> for Parts {
     fn fit(&self, p: &TopkSoftmaxProblem, chip: &Chip) -> Fit {
         match p.n {
             _ if chip.capability < (8, 0) => Fit::aside("needs a chip from sm_80 on"),
-            n if n < LEAST || warps(p).is_empty() => Fit::aside("made for rows of 256 experts and more"),
+            n if n < LEAST || warps(p).is_empty() => Fit::aside("made for rows of 512 experts and more"),
             _ => Fit::HIGH,
         }
     }
@@ -92,9 +92,9 @@ mod tests {
     use warplap_core::op::Op;
 
     #[test]
-    fn rows_from_256_on_have_settings() {
+    fn rows_from_512_on_have_settings() {
         let chip = Chip::h200();
-        for n in [256, 300, 777, 1000, 1023, 2048, 4095, 4096] {
+        for n in [512, 513, 777, 1000, 1023, 2048, 4095, 4096] {
             for dtype in ["f32", "bf16"] {
                 let p = TopkSoftmax::parse(&format!("rows=9,n={n},k=64,dtype={dtype}")).unwrap();
                 let configs = Parts.space(&p, &chip).configs();
@@ -104,7 +104,7 @@ mod tests {
                 }
             }
         }
-        let short = TopkSoftmax::parse("rows=9,n=255,k=8").unwrap();
+        let short = TopkSoftmax::parse("rows=9,n=511,k=8").unwrap();
         assert!(matches!(Parts.fit(&short, &chip), Fit::Aside(_)));
     }
 }

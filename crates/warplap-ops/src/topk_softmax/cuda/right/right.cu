@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 right(const elem* __restrict__ x, double* __restrict__ weights, double* __restrict__ indices, u64* __restrict__ reach) {
   __shared__ double values[K];
   const u64 row = blockIdx.x;
-  x += row * N, weights += row * K, indices += row * K;
+  x += row * N;
   u64 last = 0;
   for (int k = 0; k < K; k++) {
     u64 best = 0;
@@ -23,20 +23,20 @@ right(const elem* __restrict__ x, double* __restrict__ weights, double* __restri
       if ((k == 0 || own < last) && own > best) best = own;
     }
     last = of_block(best, Larger());
-    if (threadIdx.x == 0) values[k] = number_of((u32)(last >> 32)), indices[k] = (int)~(u32)last;
+    if (threadIdx.x == 0) values[k] = number_of((u32)(last >> 32)), indices[row * K + k] = (int)~(u32)last;
   }
   __syncthreads();
   const double most = values[0];
   double sum = 0., far = 0.;
-  for (int i = threadIdx.x; i < N; i += THREADS) {
-    const double v = widen(x[i]), weight = exp(v - most);
-    if (!RENORMALIZE) sum += weight;
+  // The row, and behind it who was chosen: with one exponential in the text none becomes a call.
+  for (int i = threadIdx.x; i < N + K; i += THREADS) {
+    const bool chosen = i >= N;
+    const double v = chosen ? values[i - N] : widen(x[i]), weight = exp(v - most);
+    if (chosen) weights[row * K + i - N] = weight;
+    if (chosen == RENORMALIZE) sum += weight;
     if (weight > 1e-30) far = fmax(far, fabs(v) + fabs(most));
   }
-  if (RENORMALIZE) {
-    for (int k = threadIdx.x; k < K; k += THREADS) sum += exp(values[k] - most);
-  }
-  sum = sum_of_block(sum);
-  for (int k = threadIdx.x; k < K; k += THREADS) weights[k] = exp(values[k] - most) / sum;
   raise(reach, far);
+  sum = sum_of_block(sum);
+  for (int k = threadIdx.x; k < K; k += THREADS) weights[row * K + k] /= sum;
 }
