@@ -40,19 +40,16 @@ from .tuner.search import Search, register_search
 from .tuner.tune import Explanation, Tuned, benchmark, explain, tune
 
 if TYPE_CHECKING:
-    from .ops import functions
     from .ops.functions import *  # noqa: F403
 
 __version__: str = _warplap.__version__
 
-# Operators are in the list of `ops/functions.py`.
+# Operators are in the list of `ops/functions.py`, and join this one when they are loaded.
 __all__ = [
     "Explanation", "Gpu", "Search", "SparseLinear", "Tiles", "Tunable", "Tuned", "add_variant", "autotune", "benchmark",
     "configure", "disable", "enable", "explain", "fuse", "graphs", "mode", "off", "record", "register_search", "replay",
     "report_graphs", "run_kernel", "set_mode", "store", "tiles", "tunable", "tune", "tune_kernel", "tuning",
 ]  # fmt: skip
-if TYPE_CHECKING:
-    __all__ += functions.__all__
 
 # Operators are loaded when one is first asked for: programs without torch may want none of it.
 _operators_are_loaded = False

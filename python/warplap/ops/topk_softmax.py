@@ -73,7 +73,7 @@ def _of_arrays(x: Any, k: int, renormalize: bool) -> Any:
 
 def by_torch(x: Tensor, *, k: int, renormalize: bool) -> tuple[Tensor, Tensor]:
     """A stable sort, since ``torch.topk`` does not say which of equal ones it takes, and a softmax in float32."""
-    first, places = torch.sort(x, -1, descending=True, stable=True)
+    first, places = torch.sort(x, dim=-1, descending=True, stable=True)
     first, places = first[..., :k], places[..., :k]
     wide = torch.promote_types(x.dtype, torch.float32)
     if renormalize:
