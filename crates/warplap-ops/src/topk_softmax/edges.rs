@@ -9,6 +9,7 @@ pub(super) fn problems() -> Vec<String> {
             "rows=1,n=1,k=1",
             "rows=3,n=2,k=2",
             "rows=9,n=8,k=2",
+            "rows=3000,n=3,k=1",
             "rows=7,n=13,k=13",
             "rows=33,n=64,k=64",
             "rows=17,n=77,k=1",

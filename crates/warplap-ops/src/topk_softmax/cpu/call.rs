@@ -35,7 +35,7 @@ impl<T: Typed> Call<T> {
     }
 }
 
-/// Who was chosen of a row, the first first, behind no more than [`MOST`] of them nothing that counts.
+/// Who was chosen of a row, the first first; what lies behind them does not count.
 pub(super) struct Chosen {
     pub(super) values: [f32; MOST],
     pub(super) places: [u32; MOST],
@@ -55,8 +55,8 @@ impl<T: Element> Call<T> {
         self.x.wrapping_add(row * self.problem.n as usize)
     }
 
-    /// Writes a row's weights and indices. The sum is that of all exponentials of what lies behind the first, for
-    /// problems that do not make another one of who is chosen.
+    /// Writes a row's weights and indices. The sum is that of a whole row's exponentials, of its differences
+    /// from the first; where weights are divided by their own it is not looked at.
     ///
     /// # Safety
     /// The problem has the row, no other thread writes it, and the machine has the instruction set of `L`.
@@ -66,15 +66,18 @@ impl<T: Element> Call<T> {
         let (k, values) = (self.problem.k as usize, &mut chosen.values);
         // SAFETY: k is MOST at the most, which vectors divide; outputs hold k for each row.
         unsafe {
-            let from = L::splat(values[0]);
+            // What earlier rows left beyond would grow from row to row.
+            let top = values[0];
+            values[k..k.next_multiple_of(L::N)].fill(top);
+            let from = L::splat(top);
             for at in (0..k).step_by(L::N) {
                 let v = L::sub(L::load(values.as_ptr().add(at)), from);
                 L::store(values.as_mut_ptr().add(at), weight::<L>(v));
             }
             let sum = if self.problem.renormalize { values[..k].iter().sum() } else { sum };
-            for i in 0..k {
-                *self.weights.add(row * k + i) = values[i] / sum;
-                *self.indices.add(row * k + i) = chosen.places[i] as i32;
+            for (i, (value, place)) in values.iter().zip(&chosen.places).enumerate().take(k) {
+                *self.weights.add(row * k + i) = value / sum;
+                *self.indices.add(row * k + i) = *place as i32;
             }
         }
     }
