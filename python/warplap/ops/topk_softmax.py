@@ -173,8 +173,8 @@ def topk_softmax(x: Any, k: int, *, renormalize: bool = True) -> Any:
     With ``renormalize`` weights are divided by their sum, which makes them the softmax over who is chosen. Who that is
     ``x`` itself decides: of equal ones the lower index comes first; -inf hides an expert, whose weight is zero; NaN
     counts as the largest, and a row with one has weights that are NaN, as has a row of nothing but -inf. float32,
-    float16 or bfloat16 with arithmetic in float32; torch in, torch out (weights are differentiable, any order); NumPy in,
-    NumPy out.
+    float16 or bfloat16 with arithmetic in float32; torch in, torch out (weights are differentiable, any order); NumPy
+    in, NumPy out.
     """
     if type(k) is int and not compiling():
         both = _direct(x, k, bool(renormalize))

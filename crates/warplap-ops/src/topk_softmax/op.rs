@@ -90,8 +90,8 @@ impl Problem for TopkSoftmaxProblem {
 /// The operation topk(softmax(x), k).
 ///
 /// Who is chosen is decided by x itself, not by what is computed of it: larger ones first, of equal ones that with the
-/// lower index, both zeros alike, NaN above all numbers. So every kernel has the same indices, exactly. A row with a NaN
-/// or with +inf, and one that is -inf altogether, has weights that are NaN, as torch has it.
+/// lower index, both zeros alike, NaN above all numbers. So every kernel has the same indices, exactly. A row with a
+/// NaN or with +inf, and one that is -inf altogether, has weights that are NaN, as torch has it.
 #[derive(Clone, Copy, Debug)]
 pub struct TopkSoftmax;
 

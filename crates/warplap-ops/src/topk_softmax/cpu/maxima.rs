@@ -1,7 +1,7 @@
 //! Maxima: the largest of every block of a row, of which the largest is taken k times.
 //!
-//! Idea: a row lies in the first cache as f32, with the largest of each block beside it. Who is taken is the first of its
-//! block and the block the first of all; then that block alone has its largest found again. Work grows with k by a
+//! Idea: a row lies in the first cache as f32, with the largest of each block beside it. Who is taken is the first of
+//! its block and the block the first of all; then that block alone has its largest found again. Work grows with k by a
 //! block and the maxima, not by a list. Wins: many experts to choose. Limits: scratch of one row a thread.
 
 use warplap_core::arg::Arg;

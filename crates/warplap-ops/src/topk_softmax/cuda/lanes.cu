@@ -2,11 +2,11 @@
 //
 // Idea: every lane holds its part of a row as ranks, whole numbers in the order of rows, and knows the first of them; K
 // times the lanes agree on the first of all, and who had it looks for its next. So a warp has up to 32 rows, and nobody
-// waits for another warp. Wins: rows of up to some hundred experts. Limits: rows that the registers of LANES lanes hold.
-// From: vLLM's and TensorRT-LLM's kernels of the same task, which lay rows over lanes likewise.
+// waits for another warp. Wins: rows of up to some hundred experts. Limits: rows that the registers of LANES lanes
+// hold. From: vLLM's and TensorRT-LLM's kernels of the same task, which lay rows over lanes likewise.
 //
-// Facts of the problem (-D): DTYPE, N, K, RENORMALIZE (1: weights are divided by their sum). Of the setting: LANES (of a
-// row), VEC (elements of a load), THREADS (of a block). WARPS and STREAM are for the headers.
+// Facts of the problem (-D): DTYPE, N, K, RENORMALIZE (1: weights are divided by their sum). Of the setting: LANES (of
+// a row), VEC (elements of a load), THREADS (of a block). WARPS and STREAM are for the headers.
 #include "choose.cuh"
 
 constexpr int TOGETHER = THREADS / LANES;

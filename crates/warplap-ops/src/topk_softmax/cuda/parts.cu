@@ -1,11 +1,11 @@
 // weights, indices = topk(softmax(x), K), one block a row, the row in registers.
 //
-// Idea: every warp chooses the first K of its own part, as `lanes.cu` does of a row, without waiting for the others; the
-// first warp then joins these sorted lists by their heads. Threads meet twice a row, not K times. Wins: long rows.
+// Idea: every warp chooses the first K of its own part, as `lanes.cu` does of a row, without waiting for the others;
+// the first warp then joins these sorted lists by their heads. Threads meet twice a row, not K times. Wins: long rows.
 // Limits: rows that the registers of WARPS warps hold.
 //
-// Facts of the problem (-D): DTYPE, N, K, RENORMALIZE (1: weights are divided by their sum). Of the setting: WARPS (of a
-// row), VEC (elements of a load). STREAM is for the headers.
+// Facts of the problem (-D): DTYPE, N, K, RENORMALIZE (1: weights are divided by their sum). Of the setting: WARPS (of
+// a row), VEC (elements of a load). STREAM is for the headers.
 constexpr int LANES = 32 * WARPS;
 #include "choose.cuh"
 static_assert(WARPS <= 32, "a warp has a lane for each list");

@@ -1,5 +1,5 @@
-//! Parts: one block a row; warps choose of their parts, one of them joins what they chose. Twin of `parts.cu`, which says
-//! how.
+//! Parts: one block a row; warps choose of their parts, one of them joins what they chose. Twin of `parts.cu`, which
+//! says how.
 //!
 //! Wins: long rows. Limits: rows from 512 experts on.
 

@@ -1,5 +1,5 @@
-//! What the plans of the router's softmax share: the facts kernels are compiled with, headers, arguments, and how much of
-//! a row a thread holds.
+//! What the plans of the router's softmax share: the facts kernels are compiled with, headers, arguments, and how much
+//! of a row a thread holds.
 
 use warplap_cuda::{BLOCK, ELEMENT, ROWS, SOFT, dtype_code};
 

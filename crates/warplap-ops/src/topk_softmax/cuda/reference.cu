@@ -1,8 +1,8 @@
 // weights, indices = topk(softmax(x), K), one block a row.
 //
-// Idea: the plainest kernel there is: the row is read again for each of the K, every time for the first behind the last.
-// Wins: never by design; it fits everything and is the fallback. Facts of the problem (-D): DTYPE, N, K, RENORMALIZE (1:
-// weights are divided by their sum).
+// Idea: the plainest kernel there is: the row is read again for each of the K, every time for the first behind the
+// last. Wins: never by design; it fits everything and is the fallback. Facts of the problem (-D): DTYPE, N, K,
+// RENORMALIZE (1: weights are divided by their sum).
 #include "block.cuh"
 #include "order.cuh"
 

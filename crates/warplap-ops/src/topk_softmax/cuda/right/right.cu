@@ -1,8 +1,8 @@
 // weights, indices = topk(softmax(x), K) in double precision: the right answer that every other kernel is held to.
 //
-// Idea: one block a row, which is read again for each of the K. Indices are decided by what x is, and are doubles as all
-// right answers are. Beside them comes how far exponents reach, which the weights' tolerance is made of. Facts of the
-// problem (-D): DTYPE, N, K, RENORMALIZE (1: weights are divided by their sum).
+// Idea: one block a row, which is read again for each of the K. Indices are decided by what x is, and are doubles as
+// all right answers are. Beside them comes how far exponents reach, which the weights' tolerance is made of. Facts of
+// the problem (-D): DTYPE, N, K, RENORMALIZE (1: weights are divided by their sum).
 #include "block.cuh"
 #include "order.cuh"
 
