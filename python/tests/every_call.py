@@ -55,4 +55,5 @@ CALLS = {
         {"out_dtype": torch.float32}, {"use_fast_accum": True}, {"out": torch.empty(16, 16).bfloat16()},
     ]),
     "softmax": ({"x": X}, [{"mask": r(16)}, {"scale": 0.5}]),
+    "topk_softmax": ({"x": X, "k": 3}, [{"renormalize": False}]),
 }  # fmt: skip

@@ -40,32 +40,28 @@ from .tuner.search import Search, register_search
 from .tuner.tune import Explanation, Tuned, benchmark, explain, tune
 
 if TYPE_CHECKING:
-    from .ops.functions import (
-        attention, bsr_matmul, cross_entropy, forget_folded, gated, gated_linear, int_mm, linear, linear_cross_entropy,
-        matmul, norm, norm_linear, rope, run, scaled_mm, softmax,
-    )  # fmt: skip
+    from .ops.functions import *  # noqa: F403
 
 __version__: str = _warplap.__version__
 
+# Operators are in the list of `ops/functions.py`, and join this one when they are loaded.
 __all__ = [
-    "Explanation", "Gpu", "Search", "SparseLinear", "Tiles", "Tunable", "Tuned", "add_variant", "attention", "autotune",
-    "benchmark", "bsr_matmul", "configure", "cross_entropy", "disable", "enable", "explain", "forget_folded", "fuse",
-    "gated", "gated_linear", "graphs", "int_mm", "linear", "linear_cross_entropy", "matmul", "mode", "norm",
-    "norm_linear", "off", "record", "register_search", "replay", "report_graphs", "rope", "run", "run_kernel",
-    "scaled_mm", "set_mode", "softmax", "store", "tiles", "tunable", "tune", "tune_kernel", "tuning",
+    "Explanation", "Gpu", "Search", "SparseLinear", "Tiles", "Tunable", "Tuned", "add_variant", "autotune", "benchmark",
+    "configure", "disable", "enable", "explain", "fuse", "graphs", "mode", "off", "record", "register_search", "replay",
+    "report_graphs", "run_kernel", "set_mode", "store", "tiles", "tunable", "tune", "tune_kernel", "tuning",
 ]  # fmt: skip
 
-# What is loaded when it is first asked for: programs without torch may want none of it.
-_OPERATORS = frozenset((
-    "attention", "bsr_matmul", "cross_entropy", "forget_folded", "gated", "gated_linear", "int_mm", "linear",
-    "linear_cross_entropy", "matmul", "norm", "norm_linear", "rope", "run", "scaled_mm", "softmax",
-))  # fmt: skip
+# Operators are loaded when one is first asked for: programs without torch may want none of it.
+_operators_are_loaded = False
 
 
 def _load_operators() -> None:
+    global _operators_are_loaded
+    _operators_are_loaded = True  # what is loaded asks for modules of the package, which are none of them
     from .ops import functions
 
-    globals().update({name: getattr(functions, name) for name in _OPERATORS})
+    globals().update({name: getattr(functions, name) for name in functions.__all__})
+    __all__.extend(functions.__all__)
 
 
 def _start() -> None:
@@ -90,9 +86,6 @@ del _start
 
 def __getattr__(name: str) -> Any:
     """What needs torch or Triton is loaded when it is asked for."""
-    if name in _OPERATORS:
-        _load_operators()
-        return globals()[name]
     if name == "SparseLinear":
         from .nn import SparseLinear
 
@@ -113,4 +106,8 @@ def __getattr__(name: str) -> Any:
         from .triton import autotune
 
         return autotune
+    if not _operators_are_loaded and not name.startswith("_"):
+        _load_operators()
+        if name in globals():
+            return globals()[name]
     raise AttributeError(f"module 'warplap' has no attribute {name!r}")

@@ -40,6 +40,7 @@ mod row_vectors;
 pub mod sampled;
 pub mod softmax;
 pub mod softmax_grad;
+pub mod topk_softmax;
 #[cfg(feature = "cpu")]
 mod typed;
 
@@ -58,6 +59,7 @@ operations! {
     qgemm::{Qgemm, QgemmProblem},
     softmax::{Softmax, SoftmaxProblem},
     softmax_grad::{SoftmaxGrad, SoftmaxGradProblem},
+    topk_softmax::{TopkSoftmax, TopkSoftmaxProblem},
     cross_entropy::{CrossEntropy, CrossEntropyProblem},
     rope::{Rope, RopeProblem},
     gated::{Gated, GatedProblem},

@@ -13,7 +13,7 @@ from .. import _warplap
 from ..callables.race import source_of
 from ..operator import problem_text
 from ..operator.sparse_warning import sparse
-from ..ops import cross_entropy as entropy, gated, quantized, rope, softmax
+from ..ops import cross_entropy as entropy, gated, quantized, rope, softmax, topk_softmax as router
 from ..ops.norm import dense as norm_dense, gradients as norm_gradients, quantized as norm_quantized
 from ..tuner import modes
 from . import torch_attention, torch_attention_grad, torch_bsr as _torch_bsr_cuda, torch_varlen
@@ -221,6 +221,7 @@ def join() -> None:
         for op, name, call, facts in (
             ("softmax", "torch_softmax", softmax.by_torch, softmax.facts),
             ("softmax_grad", "torch_softmax_grad", softmax.grad_by_torch, softmax.grad_facts),
+            ("topk_softmax", "torch_topk_softmax", router.by_torch, router.facts),
         ):
             add(op, name, call, device=device, facts=facts, returns=True)
         add("cross_entropy", "torch_cross_entropy", entropy.into, device=device, facts=entropy.facts)

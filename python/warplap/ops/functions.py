@@ -17,8 +17,10 @@ from .norm_linear import forget_folded, norm_linear
 from .quantized import int_mm, scaled_mm
 from .rope import rope
 from .softmax import softmax
+from .topk_softmax import topk_softmax
 
 __all__ = [
     "attention", "bsr_matmul", "cross_entropy", "forget_folded", "gated", "gated_linear", "int_mm", "linear",
     "linear_cross_entropy", "matmul", "norm", "norm_linear", "rope", "run", "scaled_mm", "softmax",
+    "topk_softmax",
 ]  # fmt: skip
