@@ -22,16 +22,15 @@ def fusion_matches(nodes: list[Node], frozen: bool) -> Iterator[Match]:
     for step, matches in zip(lowered.steps, lowered.matches):
         if step.alone is not None:
             yield step.alone
-        matches_here = []
+        # An activation that a product can end in is for covers that take it in.
+        takes_product = any(launches[0]["does"] == "product" for _, _, _, launches in matches)
         for name, places, _, launches in matches:
-            last = nodes[places[-1]]
-            call = _call(lowered, launches, last, frozen)
+            if takes_product and launches[0]["does"] == "element":
+                continue
+            call = _call(lowered, launches, nodes[places[-1]], frozen)
             if call is not None:
                 gives = lowered.written(value for launch in launches for value in launch["gives"])
-                matches_here.append((launches[0]["does"], Match(name, lowered.written(places), gives, *call)))
-        takes_product = any(does == "product" for does, _ in matches_here)
-        # An activation that a product can end in is for covers that take it in.
-        yield from (match for does, match in matches_here if does != "element" or not takes_product)
+                yield Match(name, lowered.written(places), gives, *call)
 
 
 def _call(lowered: Lowered, launches: list[dict[str, Any]], last: Node, frozen: bool) -> Call | None:
