@@ -1,29 +1,19 @@
 //! The program `warplap`: tunes problems, explains winners, keeps the store. Arguments come in; tables, JSON lines and
 //! an exit code go out. A library, so that whoever carries the program need not carry a second file.
 
-mod answer;
-mod args;
 mod commands;
-mod console;
 mod facts;
 mod failure;
 #[doc(hidden)]
 pub mod fuzzing;
-mod global;
 mod kept;
-mod live;
 mod machine;
-mod names;
-mod notices;
-mod progress;
-mod race_args;
+mod output;
 mod ranking;
-mod story;
-mod strip;
-mod suite;
-mod sweep;
-mod table;
-mod units;
+mod requests;
+
+use output::{answer, console, live, notices, progress, story, strip, table, units};
+use requests::{args, global, names, race_args, suite, sweep};
 
 use std::ffi::OsString;
 

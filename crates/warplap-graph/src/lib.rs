@@ -28,28 +28,25 @@
 //! of its own operation; these times say which partitions are worth a race, and the race of whole chains says who wins.
 //! The store keeps the decision by the graph's structure, types and sizes, rounded as the operations round theirs.
 
-mod answer;
-mod attention_nodes;
-mod builder;
+mod answers;
+mod building;
 mod chain;
 mod explain;
 mod fused;
 pub mod fusion_patterns;
-mod host;
-mod node;
-mod nodes;
-mod on_device;
 pub mod partition;
 mod plan;
 mod predict;
 mod problem;
 mod report;
-mod sample;
 mod sized;
 mod task;
 #[cfg(test)]
 mod tests;
 mod variant;
+
+use answers::{answer, host, on_device, sample};
+use building::{attention_nodes, builder, node};
 
 pub use attention_nodes::Turn;
 pub use builder::Builder;

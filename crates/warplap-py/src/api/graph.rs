@@ -70,58 +70,52 @@ pub(crate) fn fusion_matches<'py>(
     (0..count).map(|at| look.matches(at).into_iter().map(row).collect()).collect()
 }
 
+/// A dictionary of these.
+macro_rules! dict {
+    ($py:expr, $($name:ident: $value:expr),* $(,)?) => {{
+        let dict = PyDict::new($py);
+        $(dict.set_item(stringify!($name), $value)?;)*
+        Ok(dict)
+    }};
+}
+
 /// What a launch does and reads, by name.
 fn launch_row<'py>(py: Python<'py>, launch: &Launch) -> PyResult<Bound<'py, PyDict>> {
-    let row = PyDict::new(py);
-    row.set_item("gives", &launch.gives)?;
+    let gives = &launch.gives;
     match &launch.fused {
         Fused::Product(of) => {
-            row.set_item("does", "product")?;
-            (row.set_item("x", of.x)?, row.set_item("w", of.w)?, row.set_item("bias", of.bias)?);
-            row.set_item("act", named(of.act.name()))?;
-            row.set_item("join", of.joined.map(|(join, _)| join.name()))?;
-            row.set_item("other", of.joined.map(|(_, other)| other))?;
             let (second, half) = match of.second {
                 None => (None, None),
                 Some(Second::Weight(w)) => (Some(w), None),
                 Some(Second::Half(half)) => (None, Some(half)),
             };
-            (row.set_item("second", second)?, row.set_item("half", half)?);
-            row.set_item("eps", of.front.map(|front| front.eps))?;
-            row.set_item("gain", of.front.and_then(|front| front.gain))?;
+            let (join, other) = (of.joined.map(|(join, _)| join.name()), of.joined.map(|(_, other)| other));
+            let (eps, gain) = (of.front.map(|front| front.eps), of.front.and_then(|front| front.gain));
+            dict!(
+                py, gives: gives, does: "product", x: of.x, w: of.w, bias: of.bias, act: named(of.act.name()),
+                join: join, other: other, second: second, half: half, eps: eps, gain: gain,
+            )
         }
         Fused::Element { act, join, a, b } => {
-            row.set_item("does", "element")?;
-            (row.set_item("a", a)?, row.set_item("b", b)?);
-            (row.set_item("act", named(act.name()))?, row.set_item("join", join.name())?);
+            dict!(py, gives: gives, does: "element", a: a, b: b, act: named(act.name()), join: join.name())
         }
-        Fused::Norm(of) => {
-            row.set_item("does", "norm")?;
-            (row.set_item("x", of.x)?, row.set_item("residual", of.residual)?);
-            (row.set_item("weight", of.weight)?, row.set_item("bias", of.bias)?);
-            (row.set_item("kind", of.kind.name())?, row.set_item("eps", of.eps)?);
-            (row.set_item("before", of.before)?, row.set_item("dropout", of.dropout)?);
-            row.set_item("writes_sum", of.writes_sum)?;
-        }
+        Fused::Norm(of) => dict!(
+            py, gives: gives, does: "norm", x: of.x, residual: of.residual, weight: of.weight, bias: of.bias,
+            kind: of.kind.name(), eps: of.eps, before: of.before, dropout: of.dropout, writes_sum: of.writes_sum,
+        ),
         Fused::Softmax { x, mask, scale } => {
-            row.set_item("does", "softmax")?;
-            (row.set_item("x", x)?, row.set_item("mask", mask)?, row.set_item("scale", scale)?);
+            dict!(py, gives: gives, does: "softmax", x: x, mask: mask, scale: scale)
         }
         Fused::Attention { qkv, mask, scale } => {
-            row.set_item("does", "attention")?;
-            (row.set_item("qkv", qkv)?, row.set_item("mask", mask)?, row.set_item("scale", scale)?);
+            dict!(py, gives: gives, does: "attention", qkv: qkv, mask: mask, scale: scale)
         }
         Fused::Rope { first, bias } => {
-            row.set_item("does", "rope")?;
-            (row.set_item("of", launch.of)?, row.set_item("first", first)?, row.set_item("bias", bias)?);
+            dict!(py, gives: gives, does: "rope", of: launch.of, first: first, bias: bias)
         }
         Fused::ProjectedLoss { loss, x, w, bias } => {
-            row.set_item("does", "projected_loss")?;
-            (row.set_item("loss", loss)?, row.set_item("x", x)?);
-            (row.set_item("w", w)?, row.set_item("bias", bias)?);
+            dict!(py, gives: gives, does: "projected_loss", loss: loss, x: x, w: w, bias: bias)
         }
     }
-    Ok(row)
 }
 
 fn named(word: &str) -> Option<&str> {

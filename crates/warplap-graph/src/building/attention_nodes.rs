@@ -5,9 +5,9 @@ use warplap_core::error::Error;
 use warplap_ops::attention::{AttentionProblem, Order};
 use warplap_ops::rope::{Pairs, Positions, RopeProblem};
 
-use super::builder::{Builder, Facts, same, wrong};
-use super::node::{Tensor, What};
-use super::task::Ground;
+use crate::builder::{Builder, Facts, same, wrong};
+use crate::node::{Tensor, What};
+use crate::task::Ground;
 
 /// What heads are turned by ([`Builder::rope`]): cosines and sines, a row a position and a column a pair.
 #[derive(Clone, Copy, Debug)]

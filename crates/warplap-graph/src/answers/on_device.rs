@@ -12,20 +12,20 @@ use warplap_core::shift::Shift;
 use warplap_core::slot::Slot;
 use warplap_core::tolerance::Tolerance;
 
-use super::answer::{Answers, Place, answered};
-use super::node::Call;
-use super::plan::Plan;
-use super::problem::{GraphProblem, Graphs};
-use super::task::{Ground, Task, Tuners};
+use crate::answer::{Answers, Place, answered};
+use crate::node::Call;
+use crate::plan::Plan;
+use crate::problem::{GraphProblem, Graphs};
+use crate::task::{Ground, Task, Tuners};
 
 /// Answers on a device whose oracles know every node of a graph.
-pub(super) struct Right<D: Device> {
+pub(crate) struct Right<D: Device> {
     tuners: Arc<Tuners<D>>,
 }
 
 impl<D: Ground> Right<D> {
     /// Who answers a graph on a device; `None` where a node has no oracle there.
-    pub(super) fn of(plan: &Plan, tuners: &Arc<Tuners<D>>) -> Option<Self> {
+    pub(crate) fn of(plan: &Plan, tuners: &Arc<Tuners<D>>) -> Option<Self> {
         let answers = |call: &Call| D::part(&call.task, tuners).has_oracle();
         plan.alone.iter().all(answers).then(|| Right { tuners: tuners.clone() })
     }
@@ -39,7 +39,7 @@ impl<D: Ground> Oracle<Graphs, D> for Right<D> {
 }
 
 /// The right answers to inputs by the graph's slots, with somebody who answers a task.
-pub(super) fn answers<'a, D: Device>(
+pub(crate) fn answers<'a, D: Device>(
     plan: &Plan,
     inputs: &'a Inputs<'_, D>,
     device: &'a D,

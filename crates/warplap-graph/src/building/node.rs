@@ -8,27 +8,27 @@ use warplap_ops::norm::{self, Kind, NormProblem};
 use warplap_ops::rope::{self, Positions, RopeProblem};
 use warplap_ops::softmax::{self, SoftmaxProblem};
 
-use super::task::Task;
+use crate::task::Task;
 
 /// A tensor of a graph that is being built: an input, or what a node gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tensor {
     /// Its place among the tensors of its builder.
-    pub(super) at: usize,
+    pub(crate) at: usize,
     /// Its builder.
-    pub(super) of: u64,
+    pub(crate) of: u64,
 }
 
 /// Numbers in memory while a graph runs: an input, or what a node gives.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Value {
-    pub(super) dtype: DType,
-    pub(super) len: usize,
+pub(crate) struct Value {
+    pub(crate) dtype: DType,
+    pub(crate) len: usize,
 }
 
 /// What a node does.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum What {
+pub(crate) enum What {
     /// x · w (+ bias): w is as `Layout::Col` says for `linear` (n×k in memory), k×n for `matmul`.
     Product { w: Layout, bias: bool },
     /// act(a), joined with b where there is one.
@@ -45,7 +45,7 @@ pub(super) enum What {
 
 impl What {
     /// What decides who may stand in for it, without sizes.
-    pub(super) fn form(&self) -> String {
+    pub(crate) fn form(&self) -> String {
         match self {
             What::Product { w, bias } => format!("product {w} {bias}"),
             What::Element { act, join } => format!("element {act} {join}"),
@@ -62,29 +62,29 @@ impl What {
 
 /// One node.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) name: String,
-    pub(super) what: What,
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) what: What,
     /// The values it reads, in the order its kind has them.
-    pub(super) reads: Vec<usize>,
+    pub(crate) reads: Vec<usize>,
     /// The values it gives, in the order its launch writes them.
-    pub(super) outputs: Vec<usize>,
+    pub(crate) outputs: Vec<usize>,
     /// Rows and columns of what it gives.
-    pub(super) rows: u64,
-    pub(super) n: u64,
+    pub(crate) rows: u64,
+    pub(crate) n: u64,
     /// Columns of the first value it reads.
-    pub(super) k: u64,
-    pub(super) dtype: DType,
+    pub(crate) k: u64,
+    pub(crate) dtype: DType,
 }
 
 impl Node {
     /// The first value it gives; most nodes have no other.
-    pub(super) fn first_output(&self) -> usize {
+    pub(crate) fn first_output(&self) -> usize {
         self.outputs[0]
     }
 
     /// In a word, for drawings.
-    pub(super) fn word(&self) -> String {
+    pub(crate) fn word(&self) -> String {
         match self.what {
             What::Product { w: Layout::Col, .. } => "linear".into(),
             What::Product { .. } => "matmul".into(),
@@ -101,28 +101,28 @@ impl Node {
 
 /// One launch: a task, and for each of its slots the value that is read or written there.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
-    pub(super) task: Task,
-    pub(super) slots: Vec<Option<usize>>,
+pub(crate) struct Call {
+    pub(crate) task: Task,
+    pub(crate) slots: Vec<Option<usize>>,
 }
 
 impl Call {
     /// A task with values in some of its slots; what a problem does not have is left out by whoever calls.
-    pub(super) fn new(task: Task, bound: &[(usize, usize)]) -> Self {
+    pub(crate) fn new(task: Task, bound: &[(usize, usize)]) -> Self {
         let mut slots = vec![None; task.signature().slots().len()];
         bound.iter().for_each(|(slot, value)| slots[*slot] = Some(*value));
         Call { task, slots }
     }
 
     /// The values that are written, in the order of slots.
-    pub(super) fn writes(&self) -> Vec<usize> {
+    pub(crate) fn writes(&self) -> Vec<usize> {
         let signature = self.task.signature();
         let written = signature.slots().iter().zip(&self.slots).filter(|(slot, _)| slot.is_written());
         written.filter_map(|(_, value)| *value).collect()
     }
 
     /// The values that are read.
-    pub(super) fn reads(&self) -> Vec<usize> {
+    pub(crate) fn reads(&self) -> Vec<usize> {
         let signature = self.task.signature();
         let read = signature.slots().iter().zip(&self.slots).filter(|(slot, _)| slot.is_read());
         read.filter_map(|(_, value)| *value).collect()
@@ -130,19 +130,19 @@ impl Call {
 }
 
 /// The product of a node, without anything that is done to it.
-pub(super) fn product(node: &Node, w: Layout, bias: bool) -> GemmProblem {
+pub(crate) fn product(node: &Node, w: Layout, bias: bool) -> GemmProblem {
     let plain = GemmProblem::new(node.rows, node.n, node.k, node.dtype).with_layouts(Layout::Row, w);
     plain.with_epilogue(bias, Activation::None)
 }
 
 /// What a node does element by element, of tensors without padding.
-pub(super) fn element(node: &Node, act: Activation, join: Join) -> GatedProblem {
+pub(crate) fn element(node: &Node, act: Activation, join: Join) -> GatedProblem {
     let (rows, n, dtype) = (node.rows, node.n, node.dtype);
     GatedProblem { rows, n, dtype, act, join, lda: n, ldb: n }
 }
 
 /// The norm of a node, without anything before it.
-pub(super) fn norm(node: &Node, kind: Kind, [weight, bias]: [bool; 2], eps: f32) -> NormProblem {
+pub(crate) fn norm(node: &Node, kind: Kind, [weight, bias]: [bool; 2], eps: f32) -> NormProblem {
     let mut plain = NormProblem::new(node.rows, node.n, node.dtype);
     (plain.kind, plain.weight, plain.bias) = (kind, weight, bias);
     // The builder has looked at it.
@@ -150,13 +150,13 @@ pub(super) fn norm(node: &Node, kind: Kind, [weight, bias]: [bool; 2], eps: f32)
 }
 
 /// Where weight and bias of a norm lie, behind what is normalised.
-pub(super) fn columns(node: &Node, [weight, bias]: [bool; 2]) -> Vec<(usize, usize)> {
+pub(crate) fn columns(node: &Node, [weight, bias]: [bool; 2]) -> Vec<(usize, usize)> {
     let has = [(norm::slot::WEIGHT, weight), (norm::slot::BIAS, bias)];
     has.into_iter().filter(|(_, has)| *has).map(|(slot, _)| slot).zip(node.reads[1..].iter().copied()).collect()
 }
 
 /// Where a turn's tensors lie, in the order its node reads them: x, k, cosines, sines, positions, bias.
-pub(super) fn turned(node: &Node, problem: &RopeProblem) -> Vec<(usize, usize)> {
+pub(crate) fn turned(node: &Node, problem: &RopeProblem) -> Vec<(usize, usize)> {
     use rope::slot;
     let has = [
         (slot::X, true),
@@ -171,7 +171,7 @@ pub(super) fn turned(node: &Node, problem: &RopeProblem) -> Vec<(usize, usize)> 
 }
 
 /// The launch that does a node by itself.
-pub(super) fn alone(node: &Node) -> Call {
+pub(crate) fn alone(node: &Node) -> Call {
     let (reads, outputs) = (&node.reads, node.first_output());
     match node.what {
         What::Product { w, bias } => {

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use warplap_core::dtype::DType;
 use warplap_core::error::Error;
 
-use super::fused::Fused;
-use super::node::{Node, Tensor, Value, What, alone};
-use super::plan::Plan;
-use super::sized::{Template, fused};
-use super::task::{Ground, Tuners};
+use crate::fused::Fused;
+use crate::node::{Node, Tensor, Value, What, alone};
+use crate::plan::Plan;
+use crate::sized::{Template, fused};
+use crate::task::{Ground, Tuners};
 
 /// A graph that is being built. Its nodes are functions of it; what they give are [`Tensor`]s, row-major and without
 /// padding.
@@ -28,31 +28,31 @@ pub struct Builder<D: Ground> {
 
 /// What is known of a tensor.
 #[derive(Clone, Debug)]
-pub(super) struct Facts {
-    pub(super) value: usize,
-    pub(super) dtype: DType,
-    pub(super) shape: Vec<u64>,
+pub(crate) struct Facts {
+    pub(crate) value: usize,
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<u64>,
 }
 
 impl Facts {
     /// Its last size: the length of one row.
-    pub(super) fn n(&self) -> u64 {
+    pub(crate) fn n(&self) -> u64 {
         self.shape.last().copied().unwrap_or(1)
     }
 
     /// As it is named in messages.
-    pub(super) fn describe(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         format!("{}{:?}", self.dtype, self.shape)
     }
 }
 
 /// What is wrong with one thing that a node reads.
-pub(super) fn wrong(node: &str, field: &str, reason: String) -> Error {
+pub(crate) fn wrong(node: &str, field: &str, reason: String) -> Error {
     Error::Argument { argument: format!("{node}, {field}"), reason }
 }
 
 /// Checks a shape.
-pub(super) fn same(node: &str, field: &str, result: &Facts, shape: &[u64], why: &str) -> Result<(), Error> {
+pub(crate) fn same(node: &str, field: &str, result: &Facts, shape: &[u64], why: &str) -> Result<(), Error> {
     match result.shape == shape {
         true => Ok(()),
         false => Err(wrong(node, field, format!("is {}, expected {shape:?}, {why}", result.describe()))),
@@ -139,20 +139,20 @@ impl<D: Ground> Builder<D> {
     }
 
     /// What is known of a tensor that a node reads.
-    pub(super) fn facts(&self, node: &str, field: &str, tensor: Tensor) -> Result<Facts, Error> {
+    pub(crate) fn facts(&self, node: &str, field: &str, tensor: Tensor) -> Result<Facts, Error> {
         let own = self.tensors.get(tensor.at).filter(|_| tensor.of == self.id).cloned();
         own.ok_or_else(|| wrong(node, field, "is of another graph, expected a tensor of this builder".into()))
     }
 
     /// A name for a node that is about to be added.
-    pub(super) fn name(&self, word: &str) -> String {
+    pub(crate) fn name(&self, word: &str) -> String {
         let taken = |name: &str| self.nodes.iter().any(|node| node.name == name);
         let mut all = std::iter::once(word.to_string()).chain((1..).map(|i| format!("{word}_{i}")));
         all.find(|name| !taken(name)).unwrap_or_default()
     }
 
     /// Adds a node that reads tensors of one type, and gives one of that type.
-    pub(super) fn node(
+    pub(crate) fn node(
         &mut self,
         name: String,
         what: What,
@@ -171,7 +171,7 @@ impl<D: Ground> Builder<D> {
     }
 
     /// Adds a node that gives tensors of the type of the first one it reads.
-    pub(super) fn push(
+    pub(crate) fn push(
         &mut self,
         name: String,
         what: What,
@@ -191,7 +191,7 @@ impl<D: Ground> Builder<D> {
     }
 
     /// The same numbers under another shape.
-    pub(super) fn tensor(&mut self, value: usize, dtype: DType, shape: Vec<u64>) -> Tensor {
+    pub(crate) fn tensor(&mut self, value: usize, dtype: DType, shape: Vec<u64>) -> Tensor {
         self.tensors.push(Facts { value, dtype, shape });
         Tensor { at: self.tensors.len() - 1, of: self.id }
     }
@@ -204,14 +204,14 @@ impl<D: Ground> Builder<D> {
 
     /// Whether a node reads a tensor.
     #[cfg(test)]
-    pub(super) fn is_read(&self, tensor: Tensor) -> bool {
+    pub(crate) fn is_read(&self, tensor: Tensor) -> bool {
         let value = self.tensors[tensor.at].value;
         self.nodes.iter().any(|node| node.reads.contains(&value))
     }
 
     /// Other covers than the usual ones.
     #[cfg(test)]
-    pub(super) fn with_templates(mut self, templates: &[Template]) -> Self {
+    pub(crate) fn with_templates(mut self, templates: &[Template]) -> Self {
         self.templates = templates.to_vec();
         self
     }

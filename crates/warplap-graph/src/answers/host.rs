@@ -13,10 +13,10 @@ use warplap_core::shift::Shift;
 use warplap_core::tolerance::Tolerance;
 use warplap_ops::in_parallel;
 
-use super::answer::{Answers, Place, allow, evaluated, farthest, shifts};
-use super::node::Call;
-use super::plan::Plan;
-use super::sample::Sample;
+use crate::answer::{Answers, Place, allow, evaluated, farthest, shifts};
+use crate::node::Call;
+use crate::plan::Plan;
+use crate::sample::Sample;
 
 /// Numbers that are moved by one thread at a time.
 const PART: usize = 1 << 16;
@@ -25,12 +25,12 @@ const PART: usize = 1 << 16;
 struct Host;
 
 /// The right answers to inputs in the order of the plan's, one for each output.
-pub(super) fn answers(plan: &Plan, inputs: &[Array]) -> Vec<Answer> {
+pub(crate) fn answers(plan: &Plan, inputs: &[Array]) -> Vec<Answer> {
     answered(plan, inputs, Sample::of(plan))
 }
 
 /// The same, where errors are carried through the rows of a sample alone, if there is one.
-pub(super) fn answered(plan: &Plan, inputs: &[Array], sample: Option<Sample>) -> Vec<Answer> {
+pub(crate) fn answered(plan: &Plan, inputs: &[Array], sample: Option<Sample>) -> Vec<Answer> {
     let mut all: Vec<Option<Array>> = vec![None; plan.values.len()];
     // Widened once for all that follows.
     let wide = plan.inputs.iter().zip(inputs).map(|((_, value), array)| (*value, Array::F64(array.to_f64())));

@@ -5,9 +5,9 @@ use warplap_ops::gemm::{Activation, Join, Layout};
 use warplap_ops::norm::Kind;
 use warplap_ops::softmax::SoftmaxProblem;
 
-use super::builder::{Builder, Facts, same, wrong};
-use super::node::{Tensor, What};
-use super::task::Ground;
+use crate::builder::{Builder, Facts, same, wrong};
+use crate::node::{Tensor, What};
+use crate::task::Ground;
 
 impl<D: Ground> Builder<D> {
     /// a + b, element by element.

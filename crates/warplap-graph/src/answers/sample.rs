@@ -3,8 +3,8 @@
 
 use warplap_core::array::Array;
 
-use super::node::{Node, Value, What};
-use super::plan::Plan;
+use crate::node::{Node, Value, What};
+use crate::plan::Plan;
 
 /// Elements of every output that a sample has at the least.
 const ELEMENTS: u64 = 1 << 18;
@@ -15,9 +15,9 @@ const ROWS: u64 = 64;
 /// How many times fewer rows than the graph it has at the least: else it is not worth having.
 const FEWER: u64 = 4;
 
-pub(super) struct Sample {
+pub(crate) struct Sample {
     /// The graph of these rows.
-    pub(super) plan: Plan,
+    pub(crate) plan: Plan,
     rows: Vec<usize>,
     /// For each value the elements of its rows; nothing where it is the same for all rows.
     by_row: Vec<Option<usize>>,
@@ -26,7 +26,7 @@ pub(super) struct Sample {
 impl Sample {
     /// Rows of a graph, spread over all of it with the first and the last among them; `None` where rows are not by
     /// themselves, or not many more than are needed.
-    pub(super) fn of(plan: &Plan) -> Option<Sample> {
+    pub(crate) fn of(plan: &Plan) -> Option<Sample> {
         let all = plan.nodes.first()?.rows;
         let narrowest = plan.outputs.iter().map(|(_, value)| plan.values[*value].len as u64 / all.max(1)).min()?;
         let count = ROWS.max(ELEMENTS.div_ceil(narrowest.max(1)));
@@ -47,7 +47,7 @@ impl Sample {
     }
 
     /// Leaves of a value in double precision what the smaller graph has of it.
-    pub(super) fn gather(&self, value: usize, array: &mut Array) {
+    pub(crate) fn gather(&self, value: usize, array: &mut Array) {
         if let (Array::F64(all), Some(_)) = (&*array, self.by_row[value]) {
             // What is there no more has no rows.
             *array = if all.is_empty() { Array::none() } else { Array::F64(self.rows_of(value, all)) };
@@ -55,14 +55,14 @@ impl Sample {
     }
 
     /// The rows of a value.
-    pub(super) fn rows_of(&self, value: usize, all: &[f64]) -> Vec<f64> {
+    pub(crate) fn rows_of(&self, value: usize, all: &[f64]) -> Vec<f64> {
         let Some(n) = self.by_row[value] else { return all.to_vec() };
         self.rows.iter().flat_map(|row| &all[row * n..][..n]).copied().collect()
     }
 
     /// How many times larger the largest of all errors is than that of these rows: as the root of the logarithm of how
     /// many there are, if they are spread as errors of sums are.
-    pub(super) fn grown(&self, all: &Plan, value: usize) -> f64 {
+    pub(crate) fn grown(&self, all: &Plan, value: usize) -> f64 {
         let log = |plan: &Plan| (plan.values[value].len.max(3) as f64).ln();
         (log(all) / log(&self.plan)).sqrt()
     }

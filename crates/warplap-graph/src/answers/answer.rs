@@ -12,8 +12,8 @@
 use warplap_core::shift::Shift;
 use warplap_core::tolerance::Tolerance;
 
-use super::node::Call;
-use super::plan::Plan;
+use crate::node::Call;
+use crate::plan::Plan;
 
 /// What an output may be moved by, over what one drawing of errors moves it by.
 const SPARE: f64 = 1.5;
@@ -22,7 +22,7 @@ const SPARE: f64 = 1.5;
 const MANY: usize = 1 << 14;
 
 /// Where the numbers of a graph lie, and who answers there.
-pub(super) trait Place {
+pub(crate) trait Place {
     /// The numbers of one value, in double precision.
     type Numbers;
     /// Why there is no answer.
@@ -49,10 +49,10 @@ pub(super) trait Place {
 }
 
 /// Numbers, and how far each may be off.
-pub(super) type Answers<N> = Vec<(N, Tolerance)>;
+pub(crate) type Answers<N> = Vec<(N, Tolerance)>;
 
 /// How numbers between nodes are moved, once after the other.
-pub(super) fn shifts(plan: &Plan) -> Vec<Shift> {
+pub(crate) fn shifts(plan: &Plan) -> Vec<Shift> {
     let least = plan.outputs.iter().map(|(_, value)| plan.values[*value].len).min().unwrap_or(0);
     match plan.nodes.len() {
         // One launch is off by its own error alone.
@@ -63,7 +63,7 @@ pub(super) fn shifts(plan: &Plan) -> Vec<Shift> {
 }
 
 /// The right answers, one for each output, and how far a chain may be from them. Of all values the inputs are there.
-pub(super) fn answered<P: Place>(
+pub(crate) fn answered<P: Place>(
     place: &P,
     plan: &Plan,
     all: &mut [Option<P::Numbers>],
@@ -76,14 +76,14 @@ pub(super) fn answered<P: Place>(
 }
 
 /// Allows beside each output's own error what those before it do.
-pub(super) fn allow<N>(right: &mut Answers<N>, far: impl IntoIterator<Item = f64>) {
+pub(crate) fn allow<N>(right: &mut Answers<N>, far: impl IntoIterator<Item = f64>) {
     for ((_, tolerance), far) in right.iter_mut().zip(far) {
         tolerance.floor += SPARE * far;
     }
 }
 
 /// How far errors move each output from what is right, at the most.
-pub(super) fn farthest<P: Place>(
+pub(crate) fn farthest<P: Place>(
     place: &P,
     plan: &Plan,
     all: &mut [Option<P::Numbers>],
@@ -102,7 +102,7 @@ pub(super) fn farthest<P: Place>(
 
 /// What every output is; where numbers are moved, before it is itself. Inputs stay among all values, everything else
 /// goes as soon as nobody reads it any more.
-pub(super) fn evaluated<P: Place>(
+pub(crate) fn evaluated<P: Place>(
     place: &P,
     plan: &Plan,
     all: &mut [Option<P::Numbers>],
