@@ -2,7 +2,8 @@
 
 Each function is replaced in the module where programs look it up (``torch.nn.functional.linear`` is what ``nn.Linear``
 calls). What is not plainly a call of ours goes to torch's function at once: a compiler that traces, a subclass, another
-type or device; and so does whatever an operator of ours refuses. Compiled programs are for :func:`warplap.fuse`, which
+type or device; and so does whatever an operator of ours refuses, and what was seen to be faster by torch's function,
+the host's part of the call included (``call_race``). Compiled programs are for :func:`warplap.fuse`, which
 sees more than a call at a time.
 """
 
@@ -21,6 +22,7 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from ..ops import functions
+from .call_race import CallRace
 
 _log = logging.getLogger("warplap")
 
@@ -137,20 +139,25 @@ def _full_name(one: _Replaced) -> str:
 def _standing_in(stock: Call, ours: Call) -> Call:
     """A function that looks as torch's does, and asks ours first."""
 
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        _at_work.on = True
+        try:
+            return ours(*args, **kwargs)
+        except _REFUSED as why:
+            _log.debug("%s is torch's own here: %s", stock.__name__, why)
+            return None
+        finally:
+            _at_work.on = False
+
+    choose = CallRace(stock, asked).choose
+
     def call(*args: Any, **kwargs: Any) -> Any:
         inputs: Any = args[0] if args else next(iter(kwargs.values()), None)
         if type(inputs) not in _PLAIN or inputs.dtype not in _TYPES or is_dynamo_compiling() or _transforms():
             return stock(*args, **kwargs)
         if getattr(_at_work, "on", False) or sys._getframe(1).f_globals.get("__name__", "").startswith("warplap."):
             return stock(*args, **kwargs)
-        _at_work.on = True
-        try:
-            result = ours(*args, **kwargs)
-        except _REFUSED as why:
-            _log.debug("%s is torch's own here: %s", stock.__name__, why)
-            result = None
-        finally:
-            _at_work.on = False
+        result = None if (chosen := choose(args, kwargs)) is stock else chosen(*args, **kwargs)
         return stock(*args, **kwargs) if result is None else result
 
     return functools.wraps(stock)(call)

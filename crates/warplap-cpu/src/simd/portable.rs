@@ -126,7 +126,7 @@ impl Lanes for Portable {
     }
     #[inline(always)]
     unsafe fn pow2(whole: [f32; N]) -> [f32; N] {
-        whole.map(|x| f32::from_bits(((x as i32 + 127) << 23) as u32))
+        whole.map(|x| f32::from_bits(((x as i32).wrapping_add(127) << 23) as u32))
     }
     #[inline(always)]
     unsafe fn sum(v: [f32; N]) -> f32 {
