@@ -10,11 +10,11 @@ use warplap::core::slot::Slot;
 use warplap::ops::registry::Known;
 use warplap::{Arg, Error};
 
-use crate::desk::Entry;
-use crate::heat;
-use crate::lies::wrong;
+use crate::end_to_end_race;
+use crate::op_dispatcher::Entry;
 use crate::place::{Place, copied};
 use crate::structure::Indices;
+use crate::tensor_layout::wrong;
 
 /// What a call gives for one slot.
 #[derive(Clone, Debug, Default)]
@@ -56,59 +56,59 @@ impl<P: Place> Manner<'_, P> {
 /// and as its slot lies.
 pub(crate) fn launch<P: Place, O: Known>(
     problem: &O::Problem,
-    given: Vec<Slotted<P::Tensor>>,
+    tensor_list: Vec<Slotted<P::Tensor>>,
     manner: &Manner<'_, P>,
 ) -> Result<Vec<P::Tensor>, Error> {
-    let beside = given.iter().find_map(|g| if let Slotted::Tensor(t) = g { Some(t.clone()) } else { None });
+    let beside = tensor_list.iter().find_map(|g| if let Slotted::Tensor(t) = g { Some(t.clone()) } else { None });
     let beside = beside.ok_or_else(|| wrong("the arguments", "there is no tensor among them, expected one or more"))?;
     let desks = P::desks(&beside)?;
-    let desk = P::desk::<O>(&desks);
+    let dispatcher = P::dispatcher::<O>(&desks);
     let device = &*desks.device;
-    let run = |entry: &Entry, given: Vec<Slotted<P::Tensor>>| {
-        let mut tensors = settled::<P>(entry, given, &beside)?;
+    let run = |entry: &Entry, tensor_list: Vec<Slotted<P::Tensor>>| {
+        let mut tensors = settled::<P>(entry, tensor_list, &beside)?;
         let pinned = |t: &Slotted<P::Tensor>| if let Slotted::Tensor(t) = t { P::pin(t).map(Some) } else { Ok(None) };
         let pins = tensors.iter().map(pinned).collect::<Result<Vec<Option<P::Pin>>, Error>>()?;
         let slots = entry.signature.slots();
-        let lent = tensors.iter_mut().zip(slots).zip(&pins);
-        let args = lent.map(|((tensor, slot), pin)| lend::<P>(tensor, slot, pin.as_ref(), device));
+        let lending = tensors.iter_mut().zip(slots).zip(&pins);
+        let args = lending.map(|((tensor, slot), pin)| lend::<P>(tensor, slot, pin.as_ref(), device));
         let mut args = args.collect::<Result<Vec<Arg<'_, P::Device>>, Error>>()?;
         if !manner.promised {
             P::check::<O>(problem, &args, device)?;
         }
-        P::between(&beside, device, |queue| desk.tuner.launch(problem, &mut args, queue))?;
+        P::between(&beside, device, |queue| dispatcher.tuner.launch(problem, &mut args, queue))?;
         drop(args);
         let written = tensors.into_iter().zip(slots).filter(|(_, slot)| slot.is_written());
         Ok(written.filter_map(|(t, _)| if let Slotted::Tensor(t) = t { Some(t) } else { None }).collect())
     };
-    desk.with(problem, device.queue(), |entry| {
-        let Some(burns_own) = manner.burns_own else { return run(entry, given) };
-        let ours = || run(entry, given.clone());
+    dispatcher.with(problem, device.queue(), |entry| {
+        let Some(burns_own) = manner.burns_own else { return run(entry, tensor_list) };
+        let ours = || run(entry, tensor_list.clone());
         let is_burns = match (entry.burns_own.get(), entry.signature.written().next()) {
             (Some(known), _) => *known,
             (None, Some(slot)) if P::HEATS => {
-                let won = heat::burns_own_wins::<P>(slot, &beside, &ours, burns_own)?;
+                let won = end_to_end_race::burns_own_wins::<P>(slot, &beside, &ours, burns_own)?;
                 *entry.burns_own.get_or_init(|| won)
             }
             (None, _) => false,
         };
-        if is_burns { Ok(burns_own()) } else { run(entry, given) }
+        if is_burns { Ok(burns_own()) } else { run(entry, tensor_list) }
     })
 }
 
 /// One thing a slot: what is given, held to the slot, and new tensors where a slot is written.
 fn settled<P: Place>(
     entry: &Entry,
-    given: Vec<Slotted<P::Tensor>>,
+    tensor_list: Vec<Slotted<P::Tensor>>,
     beside: &P::Tensor,
 ) -> Result<Vec<Slotted<P::Tensor>>, Error> {
     let slots = entry.signature.slots();
-    if given.len() > slots.len() {
-        let (found, most) = (given.len(), slots.len());
-        return Err(wrong("the arguments", format!("there are {found}, expected at most {most}")));
+    if tensor_list.len() > slots.len() {
+        let (got, most) = (tensor_list.len(), slots.len());
+        return Err(wrong("the arguments", format!("there are {got}, expected at most {most}")));
     }
-    let all = given.into_iter().chain(std::iter::repeat_with(Slotted::default)).zip(slots);
-    let settle = |(given, slot): (Slotted<P::Tensor>, &Slot)| {
-        Ok(match (given, slot.is_written(), slot.is_read()) {
+    let all = tensor_list.into_iter().chain(std::iter::repeat_with(Slotted::default)).zip(slots);
+    let settle = |(tensor_list, slot): (Slotted<P::Tensor>, &Slot)| {
+        Ok(match (tensor_list, slot.is_written(), slot.is_read()) {
             (Slotted::Absent, true, false) => Slotted::Tensor(P::empty(beside, slot.dtype, slot.len())?),
             (Slotted::Tensor(_), true, false) => {
                 return Err(wrong(&slot.name, "is given, but it is written: leave it out, a new tensor is made"));
@@ -132,8 +132,8 @@ fn lend<'a, P: Place>(
         (Slotted::Tensor(tensor), Some(pin)) if slot.present => match slot.is_written() {
             true => Ok(Arg::Write(P::write(tensor, pin, slot.len())?)),
             false => {
-                let lies = P::lies(tensor, &slot.name)?;
-                if !<P::Device as Device>::LAUNCH_IS_CALL && lies.align < slot.align as u64 {
+                let tensor_layout = P::layout_of(tensor, &slot.name)?;
+                if !<P::Device as Device>::LAUNCH_IS_CALL && tensor_layout.align < slot.align as u64 {
                     let reason = format!("does not lie on a multiple of {} bytes, expected one that does", slot.align);
                     return Err(wrong(&slot.name, reason));
                 }

@@ -12,9 +12,9 @@ use crate::adapter::{Manner, Slotted, launch};
 use crate::call::{Call, Gradients, Kept, Slope};
 use crate::extension::Warplap;
 use crate::gemm::row_major;
-use crate::given::Given;
-use crate::lies::{Lies, wrong};
 use crate::place::{Place, copied, packed};
+use crate::tensor_layout::{TensorLayout, wrong};
+use crate::tensor_list::TensorList;
 use crate::tensors::{call, expect};
 
 /// What attention does besides.
@@ -51,17 +51,17 @@ pub fn try_attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, options: Attentio
     if hkv == 0 || h % hkv != 0 {
         return Err(wrong("k", format!("has {hkv} heads, expected a divisor of the {h} of q")));
     }
-    if let Some(found) = options.mask.as_ref().map(|m| m.dims()).filter(|found| *found != [sq, sk]) {
-        return Err(wrong("mask", format!("is {found:?}, expected [{sq}, {sk}]")));
+    if let Some(got) = options.mask.as_ref().map(|m| m.dims()).filter(|got| *got != [sq, sk]) {
+        return Err(wrong("mask", format!("is {got:?}, expected [{sq}, {sk}]")));
     }
     if q.dims().contains(&0) || v.dims().contains(&0) {
         return Err(wrong("q", format!("is {:?} and v {:?}, expected no size of 0", q.dims(), v.dims())));
     }
     let mask = options.mask.map(|mask| mask.cast(q.dtype()));
     let made = AttentionCall { causal: options.causal, scale: options.scale, mask: mask.is_some(), lse: false };
-    let mut given = vec![q.into_dispatch(), k.into_dispatch(), v.into_dispatch()];
-    given.extend(mask.map(Tensor::into_dispatch));
-    call(Call::Attention(made), given).map(Tensor::from_dispatch)
+    let mut tensor_list = vec![q.into_dispatch(), k.into_dispatch(), v.into_dispatch()];
+    tensor_list.extend(mask.map(Tensor::into_dispatch));
+    call(Call::Attention(made), tensor_list).map(Tensor::from_dispatch)
 }
 
 /// Attention of three tensors, and a mask as the fourth.
@@ -83,12 +83,15 @@ const SWAPPED: [usize; 4] = [0, 2, 1, 3];
 
 /// Tensors in one order that kernels read: their own where they share one, else made contiguous.
 fn ordered<P: Place>(tensors: Vec<P::Tensor>) -> Result<(Vec<P::Tensor>, Order), Error> {
-    let lies = tensors.iter().map(|t| P::lies(t, "q, k or v")).collect::<Result<Vec<Lies>, Error>>()?;
-    if !lies.iter().all(Lies::is_packed) && lies.iter().all(|l| l.is_packed_as(&SWAPPED)) {
+    let tensor_layout =
+        tensors.iter().map(|t| P::layout_of(t, "q, k or v")).collect::<Result<Vec<TensorLayout>, Error>>()?;
+    if !tensor_layout.iter().all(TensorLayout::is_packed) && tensor_layout.iter().all(|l| l.is_packed_as(&SWAPPED)) {
         return Ok((tensors, Order::Bshd));
     }
-    let plain = |(tensor, lies): (P::Tensor, &Lies)| if lies.is_packed() { tensor } else { copied::<P>(tensor) };
-    Ok((tensors.into_iter().zip(&lies).map(plain).collect(), Order::Bhsd))
+    let plain = |(tensor, tensor_layout): (P::Tensor, &TensorLayout)| {
+        if tensor_layout.is_packed() { tensor } else { copied::<P>(tensor) }
+    };
+    Ok((tensors.into_iter().zip(&tensor_layout).map(plain).collect(), Order::Bhsd))
 }
 
 /// The strides of an output in an order.
@@ -104,14 +107,14 @@ fn strides(order: Order, shape: &[usize]) -> Vec<isize> {
 
 impl AttentionCall {
     fn problem<P: Place>(&self, [q, k, v]: [&P::Tensor; 3], order: Order) -> Result<AttentionProblem, Error> {
-        let (on_q, on_k, on_v) = (P::lies(q, "q")?, P::lies(k, "k")?, P::lies(v, "v")?);
+        let (on_q, on_k, on_v) = (P::layout_of(q, "q")?, P::layout_of(k, "k")?, P::layout_of(v, "v")?);
         let kind: DType = crate::dtype::float(crate::dtype::burns(on_q.dtype)?, "q")?;
-        for (name, found) in [("k", on_k.dtype), ("v", on_v.dtype)] {
-            if found != kind {
-                return Err(wrong(name, format!("holds {found}, expected {kind} as q has: cast one of them")));
+        for (name, got) in [("k", on_k.dtype), ("v", on_v.dtype)] {
+            if got != kind {
+                return Err(wrong(name, format!("holds {got}, expected {kind} as q has: cast one of them")));
             }
         }
-        let size = |lies: &Lies, i: usize| lies.shape[i] as u64;
+        let size = |tensor_layout: &TensorLayout, i: usize| tensor_layout.shape[i] as u64;
         let (b, h, sq, d) = (size(&on_q, 0), size(&on_q, 1), size(&on_q, 2), size(&on_q, 3));
         let mut p = AttentionProblem::new(b, h, sq, size(&on_k, 2), d, kind);
         (p.hkv, p.dv, p.causal, p.layout) = (size(&on_k, 1), size(&on_v, 3), self.causal, order);
@@ -134,8 +137,8 @@ impl AttentionCall {
         let burns = || vec![P::attend(own.clone(), own_mask.clone(), options)];
         // Burn's own gives no log-sum-exps.
         let manner = Manner { promised: true, burns_own: if self.lse { None } else { Some(&burns) } };
-        let given = vec![Slotted::Tensor(q), Slotted::Tensor(k), Slotted::Tensor(v), mask.into()];
-        let out = launch::<P, Attention>(&p, given, &manner)?;
+        let tensor_list = vec![Slotted::Tensor(q), Slotted::Tensor(k), Slotted::Tensor(v), mask.into()];
+        let out = launch::<P, Attention>(&p, tensor_list, &manner)?;
         let mut out = out.into_iter();
         let seen = out.next().map(|o| P::seen_as(o, &shape, &strides(order, &shape)));
         let sums = out.next().map(|lse| P::seen_as(lse, &shape[..3], &row_major(&shape[..3])));
@@ -154,9 +157,9 @@ impl AttentionCall {
     ) -> Gradients<B> {
         let (inputs, mut outputs) = (kept.inputs, kept.outputs.into_iter());
         let (Some(out), Some(lse)) = (outputs.next(), outputs.next()) else { return Ok(Vec::new()) };
-        let mut given = inputs;
-        given.extend([out, lse, slope.grad]);
-        let grads = B::warplap(Given::new(given, Vec::new()), Call::AttentionGrad(AttentionGradCall(*self)));
+        let mut tensor_list = inputs;
+        tensor_list.extend([out, lse, slope.grad]);
+        let grads = B::warplap(TensorList::new(tensor_list, Vec::new()), Call::AttentionGrad(AttentionGradCall(*self)));
         // The mask has none.
         Ok(grads.outcome()?.floats.into_iter().map(Some).collect())
     }
@@ -177,10 +180,10 @@ impl AttentionGradCall {
         let [like_q, like_k, like_v] = [(p.h, p.sq, p.d), (p.hkv, p.sk, p.d), (p.hkv, p.sk, p.dv)]
             .map(|(h, s, d)| [p.b, h, s, d].map(|n| n as usize));
         let tensors = [Some(q), Some(k), Some(v), mask, out, Some(lse), grad];
-        let given = tensors.into_iter().map(Slotted::from).collect();
-        let found = launch::<P, AttentionGrad>(&AttentionGradProblem(p), given, &Manner::PROMISED)?;
+        let tensor_list = tensors.into_iter().map(Slotted::from).collect();
+        let got = launch::<P, AttentionGrad>(&AttentionGradProblem(p), tensor_list, &Manner::PROMISED)?;
         let shapes = [like_q, like_k, like_v];
-        Ok(found.into_iter().zip(&shapes).map(|(g, shape)| P::seen_as(g, shape, &strides(order, shape))).collect())
+        Ok(got.into_iter().zip(&shapes).map(|(g, shape)| P::seen_as(g, shape, &strides(order, shape))).collect())
     }
 }
 

@@ -12,9 +12,9 @@ use crate::adapter::{Manner, Slotted, launch};
 use crate::call::{Call, Gradients, Kept, Slope};
 use crate::extension::Warplap;
 use crate::gemm::{column_sums, one, row_major};
-use crate::lies::wrong;
 use crate::place::{Place, copied, packed};
 use crate::structure::Structure;
+use crate::tensor_layout::wrong;
 use crate::tensors::{call, expect};
 
 /// A block-sparse matrix in square blocks (BSR): for each block row the columns of its stored blocks, and the blocks
@@ -164,8 +164,8 @@ impl BsrTensor {
             return Err(wrong("dense", "has no columns, expected one or more"));
         }
         let product = BsrCall { structure: self.structure.clone(), turned: self.turned, rows: false, bias: false };
-        let given = vec![self.values.clone().into_dispatch(), dense.into_dispatch()];
-        call(Call::Bsr(product), given).map(Tensor::from_dispatch)
+        let tensor_list = vec![self.values.clone().into_dispatch(), dense.into_dispatch()];
+        call(Call::Bsr(product), tensor_list).map(Tensor::from_dispatch)
     }
 
     /// `x · matrixᵀ + bias`, with x `[.., columns]` and bias `[rows]`: what a layer computes.
@@ -182,17 +182,17 @@ impl BsrTensor {
         if dims[D - 1] != k {
             return Err(wrong("x", format!("has {} columns, expected {k}, the columns of the matrix", dims[D - 1])));
         }
-        if let Some(found) = bias.as_ref().map(|b| b.dims()[0]).filter(|found| *found != m) {
-            return Err(wrong("bias", format!("has {found} elements, expected {m}, the rows of the matrix")));
+        if let Some(got) = bias.as_ref().map(|b| b.dims()[0]).filter(|got| *got != m) {
+            return Err(wrong("bias", format!("has {got} elements, expected {m}, the rows of the matrix")));
         }
         if dims.contains(&0) {
             return Err(wrong("x", format!("is {dims:?}, expected no size of 0")));
         }
         let (structure, bias_there) = (self.structure.clone(), bias.is_some());
         let product = BsrCall { structure, turned: self.turned, rows: true, bias: bias_there };
-        let mut given = vec![self.values.clone().into_dispatch(), x.into_dispatch()];
-        given.extend(bias.map(Tensor::into_dispatch));
-        call(Call::Bsr(product), given).map(Tensor::from_dispatch)
+        let mut tensor_list = vec![self.values.clone().into_dispatch(), x.into_dispatch()];
+        tensor_list.extend(bias.map(Tensor::into_dispatch));
+        call(Call::Bsr(product), tensor_list).map(Tensor::from_dispatch)
     }
 }
 
@@ -230,7 +230,7 @@ fn seen<P: Place>(tensor: P::Tensor, rows: bool, argument: &str) -> Result<(P::T
         (true, Layout::Row) | (false, Layout::Col) => Layout::Col,
         _ => Layout::Row,
     };
-    if let Some(order) = P::lies(&tensor, argument)?.flat().and_then(|flat| flat.order()) {
+    if let Some(order) = P::layout_of(&tensor, argument)?.flat().and_then(|flat| flat.order()) {
         return Ok((tensor, swap(order)));
     }
     Ok((copied::<P>(tensor), swap(Layout::Row)))
@@ -250,7 +250,7 @@ impl BsrCall {
         };
         let values = packed::<P>(values, "values")?;
         let bias = floats.next().map(|bias| packed::<P>(bias, "bias")).transpose()?;
-        let (of, on) = (P::lies(&values, "values")?.dtype, P::lies(&dense, "x")?);
+        let (of, on) = (P::layout_of(&values, "values")?.dtype, P::layout_of(&dense, "x")?);
         if of != on.dtype {
             return Err(wrong("x", format!("holds {}, expected {of} as the blocks have: cast one of them", on.dtype)));
         }
@@ -260,7 +260,7 @@ impl BsrCall {
         let c = if self.rows && P::WRITES_COLUMNS { Layout::Col } else { Layout::Row };
         let beta = if self.bias { Factor::ONE } else { Factor::ZERO };
         let p = BsrProblem { b, c, beta, bias: self.bias, ..structure.product(n as u64, of) };
-        let given = vec![
+        let tensor_list = vec![
             Slotted::Indices(structure.row_ptr.clone()),
             Slotted::Indices(structure.col_idx.clone()),
             Slotted::Tensor(values),
@@ -269,7 +269,7 @@ impl BsrCall {
             bias.into(),
             structure.place.clone().map_or(Slotted::Absent, Slotted::Indices),
         ];
-        let out = launch::<P, Bsr>(&p, given, &Manner::PROMISED)?;
+        let out = launch::<P, Bsr>(&p, tensor_list, &Manner::PROMISED)?;
         let (mut shape, m) = (on.shape, p.m as usize);
         let last = shape.len() - 1;
         let at = if self.rows { last } else { 0 };
@@ -289,21 +289,21 @@ impl BsrCall {
     ) -> Gradients<B> {
         let (mut inputs, grad) = (kept.inputs.into_iter(), slope.grad);
         let (Some(values), Some(dense)) = (inputs.next(), inputs.next()) else { return Ok(Vec::new()) };
-        let mut found = vec![None, None, None];
+        let mut got = vec![None, None, None];
         if slope.wanted[0] {
             let blocks = BlocksCall { structure: self.structure.clone(), rows: self.rows };
             // Of the transposed matrix, the two change places.
             let pair = if self.turned { vec![dense, grad.clone()] } else { vec![grad.clone(), dense] };
-            found[0] = Some(one::<B>(Call::Blocks(blocks), pair)?);
+            got[0] = Some(one::<B>(Call::Blocks(blocks), pair)?);
         }
         if slope.wanted[1] {
             let back = BsrCall { turned: !self.turned, bias: false, ..self.clone() };
-            found[1] = Some(one::<B>(Call::Bsr(back), vec![values, grad.clone()])?);
+            got[1] = Some(one::<B>(Call::Bsr(back), vec![values, grad.clone()])?);
         }
         if self.bias && slope.wanted[2] {
-            found[2] = Some(column_sums::<B>(grad));
+            got[2] = Some(column_sums::<B>(grad));
         }
-        Ok(found)
+        Ok(got)
     }
 }
 
@@ -313,18 +313,18 @@ impl BlocksCall {
         let (Some(g), Some(b)) = (floats.next(), floats.next()) else {
             return Err(wrong("the arguments", "the gradient of blocks takes two dense matrices"));
         };
-        let on = P::lies(&g, "grad")?;
+        let on = P::layout_of(&g, "grad")?;
         let n = width(&on.shape, self.rows);
         let ((g, g_order), (b, b_order)) = (seen::<P>(g, self.rows, "grad")?, seen::<P>(b, self.rows, "x")?);
         let product = BsrProblem { b: b_order, ..self.structure.product(n as u64, on.dtype) };
         let p = SampledProblem::of(&product, g_order);
-        let given = vec![
+        let tensor_list = vec![
             Slotted::Indices(self.structure.row_ptr.clone()),
             Slotted::Indices(self.structure.col_idx.clone()),
             Slotted::Tensor(g),
             Slotted::Tensor(b),
         ];
-        let out = launch::<P, Sampled>(&p, given, &Manner::PROMISED)?;
+        let out = launch::<P, Sampled>(&p, tensor_list, &Manner::PROMISED)?;
         let shape = [self.structure.blocks(), self.structure.block(), self.structure.block()];
         Ok(out.into_iter().map(|values| P::seen_as(values, &shape, &row_major(&shape))).collect())
     }

@@ -24,14 +24,14 @@ use warplap::ops::registry::Known;
 use warplap::{Arg, Cuda, DType, Error};
 
 use crate::activation::Activation;
-use crate::desk::{Desk, Desks};
 use crate::dtype;
 use crate::fence;
-use crate::lies::Lies;
+use crate::op_dispatcher::{Desks, OpDispatcher};
 use crate::place::Place;
 use crate::rival;
 use crate::setup::{self, State};
 use crate::structure::Indices;
+use crate::tensor_layout::TensorLayout;
 use crate::tensors::Plain;
 
 /// Devices with a higher ordinal are not looked for.
@@ -104,12 +104,12 @@ impl Place for OnCube {
     const HEATS: bool = true;
     const WRITES_COLUMNS: bool = true;
 
-    fn lies(tensor: &CubeTensor, argument: &str) -> Result<Lies, Error> {
+    fn layout_of(tensor: &CubeTensor, argument: &str) -> Result<TensorLayout, Error> {
         let dtype = dtype::ours(tensor.dtype, argument)?;
         let shape = tensor.meta.shape().to_vec();
         let strides = tensor.meta.strides().iter().map(|s| *s as isize).collect();
         let start = tensor.handle.offset_start.unwrap_or(0) | ALIGN;
-        Ok(Lies { shape, strides, dtype, align: 1 << start.trailing_zeros() })
+        Ok(TensorLayout { shape, strides, dtype, align: 1 << start.trailing_zeros() })
     }
 
     fn desks(tensor: &CubeTensor) -> Result<Arc<Desks<Cuda>>, Error> {
@@ -161,7 +161,7 @@ impl Place for OnCube {
         Ok(unsafe { View::from_raw(buffer.address(), DType::I32, indices.host().len()) })
     }
 
-    fn desk<O: Known>(desks: &Desks<Cuda>) -> &Desk<O, Cuda> {
+    fn dispatcher<O: Known>(desks: &Desks<Cuda>) -> &OpDispatcher<O, Cuda> {
         desks.of::<O>()
     }
 

@@ -5,27 +5,29 @@ use burn::backend::{Backend, Flex, backend_extension};
 
 use crate::call::Call;
 use crate::flex::OnFlex;
-use crate::given::Given;
+use crate::tensor_list::TensorList;
 
 /// Backends that run our operations.
 #[backend_extension(Flex, Cube: cfg(feature = "cuda"), Autodiff)]
 pub(crate) trait Warplap: Backend {
     /// Runs a call on its tensors.
-    fn warplap(#[extension_type] given: Given<Self>, call: Call) -> Given<Self>;
+    fn warplap(#[extension_type] tensor_list: TensorList<Self>, call: Call) -> TensorList<Self>;
 }
 
 impl Warplap for Flex {
-    fn warplap(given: Given<Self>, call: Call) -> Given<Self> {
-        Given::of(call.run::<OnFlex>(given.floats, given.ints).map(|floats| Given::new(floats, Vec::new())))
+    fn warplap(tensor_list: TensorList<Self>, call: Call) -> TensorList<Self> {
+        TensorList::of(
+            call.run::<OnFlex>(tensor_list.floats, tensor_list.ints).map(|floats| TensorList::new(floats, Vec::new())),
+        )
     }
 }
 
 #[cfg(feature = "cuda")]
 impl Warplap for burn_cubecl::CubeBackend {
-    fn warplap(given: Given<Self>, call: Call) -> Given<Self> {
+    fn warplap(tensor_list: TensorList<Self>, call: Call) -> TensorList<Self> {
         // A tensor that lies in tiles for one of Burn's kernels is laid back in rows first.
         let rows = |tensors: Vec<_>| tensors.into_iter().map(burn_cubecl::kernel::untile).collect();
-        let outcome = call.run::<crate::cube::OnCube>(rows(given.floats), rows(given.ints));
-        Given::of(outcome.map(|floats| Given::new(floats, Vec::new())))
+        let outcome = call.run::<crate::cube::OnCube>(rows(tensor_list.floats), rows(tensor_list.ints));
+        TensorList::of(outcome.map(|floats| TensorList::new(floats, Vec::new())))
     }
 }

@@ -14,13 +14,13 @@ use warplap::ops::registry::Known;
 use warplap::{Arg, Cpu, DType, Error};
 
 use crate::activation::Activation;
-use crate::desk::{Desk, Desks};
 use crate::dtype;
-use crate::lies::{Lies, wrong};
+use crate::op_dispatcher::{Desks, OpDispatcher};
 use crate::place::Place;
 use crate::rival;
 use crate::setup;
 use crate::structure::Indices;
+use crate::tensor_layout::{TensorLayout, wrong};
 use crate::tensors::Plain;
 
 /// Burn's CPU backend.
@@ -36,10 +36,10 @@ impl Place for OnFlex {
 
     const WRITES_COLUMNS: bool = false;
 
-    fn lies(tensor: &FlexTensor, argument: &str) -> Result<Lies, Error> {
+    fn layout_of(tensor: &FlexTensor, argument: &str) -> Result<TensorLayout, Error> {
         let layout = tensor.layout();
         let dtype = dtype::ours(tensor.dtype(), argument)?;
-        Ok(Lies { shape: layout.shape().to_vec(), strides: layout.strides().to_vec(), dtype, align: ALIGN })
+        Ok(TensorLayout { shape: layout.shape().to_vec(), strides: layout.strides().to_vec(), dtype, align: ALIGN })
     }
 
     fn desks(_: &FlexTensor) -> Result<Arc<Desks<Cpu>>, Error> {
@@ -102,7 +102,7 @@ impl Place for OnFlex {
         })
     }
 
-    fn desk<O: Known>(desks: &Desks<Cpu>) -> &Desk<O, Cpu> {
+    fn dispatcher<O: Known>(desks: &Desks<Cpu>) -> &OpDispatcher<O, Cpu> {
         desks.of::<O>()
     }
 

@@ -11,9 +11,9 @@ use crate::adapter::{Manner, Slotted, launch};
 use crate::call::{Call, Gradients, Kept, Slope};
 use crate::dtype;
 use crate::extension::Warplap;
-use crate::given::Given;
-use crate::lies::{Lies, Matrix, wrong};
 use crate::place::{Place, copied};
+use crate::tensor_layout::{Matrix, TensorLayout, wrong};
+use crate::tensor_list::TensorList;
 use crate::tensors::{call, expect};
 
 /// A dense product of A `[.., m, k]` and B, which has as many matrices, or is one matrix for all.
@@ -90,8 +90,8 @@ pub fn try_linear<const D: usize>(
     if dims[D - 1] != k {
         return Err(wrong("x", format!("has {} columns, expected {k}, the rows of weight", dims[D - 1])));
     }
-    if let Some(found) = bias.as_ref().map(|b| b.dims()[0]).filter(|found| *found != n) {
-        return Err(wrong("bias", format!("has {found} elements, expected {n}, the columns of weight")));
+    if let Some(got) = bias.as_ref().map(|b| b.dims()[0]).filter(|got| *got != n) {
+        return Err(wrong("bias", format!("has {got} elements, expected {n}, the columns of weight")));
     }
     if dims.contains(&0) || n == 0 {
         return Err(wrong("x", format!("is {dims:?}, expected no size of 0")));
@@ -103,9 +103,9 @@ pub fn try_linear<const D: usize>(
         return Ok(y.reshape(flat));
     }
     let product = GemmCall { bias: bias.is_some(), act: activation };
-    let mut given = vec![x.into_dispatch(), weight.into_dispatch()];
-    given.extend(bias.map(Tensor::into_dispatch));
-    call(product.into(), given).map(Tensor::from_dispatch)
+    let mut tensor_list = vec![x.into_dispatch(), weight.into_dispatch()];
+    tensor_list.extend(bias.map(Tensor::into_dispatch));
+    call(product.into(), tensor_list).map(Tensor::from_dispatch)
 }
 
 impl From<GemmCall> for Call {
@@ -125,7 +125,7 @@ impl GemmCall {
             return Err(wrong("the arguments", "a product takes two tensors"));
         };
         let bias = floats.next().map(|bias| crate::place::packed::<P>(bias, "bias")).transpose()?;
-        let shape = P::lies(&a, "a")?.shape;
+        let shape = P::layout_of(&a, "a")?.shape;
         let ((a, on_a, align_a), (b, on_b, align_b)) = (matrices::<P>(a, "a")?, matrices::<P>(b, "b")?);
         let shared = on_b.batch == 1 && on_a.batch > 1;
         // The matrices of a batch follow each other: with one B for all they are the rows of one.
@@ -137,7 +137,7 @@ impl GemmCall {
             }
             false => (a, on_a),
         };
-        let (kind, other) = (P::lies(&a, "a")?.dtype, P::lies(&b, "b")?.dtype);
+        let (kind, other) = (P::layout_of(&a, "a")?.dtype, P::layout_of(&b, "b")?.dtype);
         if kind != other {
             return Err(wrong("b", format!("holds {other}, expected {kind} as a has: cast one of them")));
         }
@@ -148,7 +148,7 @@ impl GemmCall {
         (p.lda, p.ldb) = (on_a.ld, on_b.ld);
         p.align = align_a.min(align_b);
         if let Some(bias) = &bias {
-            p.align = p.align.min(P::lies(bias, "bias")?.align);
+            p.align = p.align.min(P::layout_of(bias, "bias")?.align);
         }
         let left = match shared {
             true => P::seen_as(a.clone(), &[p.m as usize, p.k as usize], &[p.lda as isize, 1]),
@@ -157,7 +157,7 @@ impl GemmCall {
         let (right, added) = (b.clone(), bias.clone());
         let burns = || vec![P::product(left.clone(), right.clone(), added.clone(), self.act)];
         let manner = Manner { promised: true, burns_own: Some(&burns) };
-        let given = vec![
+        let tensor_list = vec![
             Slotted::Tensor(a),
             Slotted::Tensor(b),
             Slotted::Absent,
@@ -165,7 +165,7 @@ impl GemmCall {
             Slotted::Absent,
             Slotted::Absent,
         ];
-        let out = launch::<P, Gemm>(&p, given, &manner)?;
+        let out = launch::<P, Gemm>(&p, tensor_list, &manner)?;
         let (dims, mut shape) = (shape.len(), shape);
         shape[dims - 1] = p.n as usize;
         let strides = row_major(&shape);
@@ -189,47 +189,52 @@ impl GemmCall {
             // What was activated is computed once more rather than kept.
             act => {
                 let plain = GemmCall { act: Activation::None, ..*self };
-                let given = [a.clone(), b.clone()].into_iter().chain(inputs.next());
-                act.slope::<B>(one::<B>(plain, given.collect())?, slope.grad)
+                let tensor_list = [a.clone(), b.clone()].into_iter().chain(inputs.next());
+                act.slope::<B>(one::<B>(plain, tensor_list.collect())?, slope.grad)
             }
         };
         let (on_a, on_b) = (a.shape(), b.shape());
         let rows = |of: &Shape| of.num_elements() / of[of.num_dims() - 1];
         let shared = on_b.num_dims() == 2 && on_a.num_dims() > 2;
-        let mut found = vec![None, None, None];
+        let mut got = vec![None, None, None];
         if slope.wanted[0] {
-            found[0] = Some(product(grad.clone(), turned::<B>(b))?);
+            got[0] = Some(product(grad.clone(), turned::<B>(b))?);
         }
         if slope.wanted[1] {
             let (a, g) = match shared {
                 true => (flat::<B>(a, rows(&on_a)), flat::<B>(grad.clone(), rows(&on_a))),
                 false => (a, grad.clone()),
             };
-            found[1] = Some(product(turned::<B>(a), g)?);
+            got[1] = Some(product(turned::<B>(a), g)?);
         }
         if self.bias && slope.wanted[2] {
-            found[2] = Some(column_sums::<B>(grad));
+            got[2] = Some(column_sums::<B>(grad));
         }
-        Ok(found)
+        Ok(got)
     }
 }
 
 /// A tensor as matrices that kernels read, itself where that goes, and the alignment of its address.
 fn matrices<P: Place>(tensor: P::Tensor, argument: &str) -> Result<(P::Tensor, Matrix, u64), Error> {
-    let lies = P::lies(&tensor, argument)?;
-    dtype::float(dtype::burns(lies.dtype)?, argument)?;
-    if let Some(found) = lies.matrix() {
-        return Ok((tensor, found, lies.align));
+    let tensor_layout = P::layout_of(&tensor, argument)?;
+    dtype::float(dtype::burns(tensor_layout.dtype)?, argument)?;
+    if let Some(got) = tensor_layout.matrix() {
+        return Ok((tensor, got, tensor_layout.align));
     }
     let tensor = copied::<P>(tensor);
-    let lies: Lies = P::lies(&tensor, argument)?;
-    let found = lies.matrix().ok_or_else(|| wrong(argument, format!("lies as {lies:?}, expected matrices")))?;
-    Ok((tensor, found, lies.align))
+    let tensor_layout: TensorLayout = P::layout_of(&tensor, argument)?;
+    let got = tensor_layout
+        .matrix()
+        .ok_or_else(|| wrong(argument, format!("lies as {tensor_layout:?}, expected matrices")))?;
+    Ok((tensor, got, tensor_layout.align))
 }
 
 /// The only output of a call on a backend's own tensors.
-pub(crate) fn one<B: Warplap>(call: impl Into<Call>, given: Vec<FloatTensor<B>>) -> Result<FloatTensor<B>, Error> {
-    let outcome = B::warplap(Given::new(given, Vec::new()), call.into()).outcome()?;
+pub(crate) fn one<B: Warplap>(
+    call: impl Into<Call>,
+    tensor_list: Vec<FloatTensor<B>>,
+) -> Result<FloatTensor<B>, Error> {
+    let outcome = B::warplap(TensorList::new(tensor_list, Vec::new()), call.into()).outcome()?;
     outcome.floats.into_iter().next().ok_or_else(|| wrong("the outputs", "there are none, expected one"))
 }
 

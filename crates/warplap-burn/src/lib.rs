@@ -29,22 +29,22 @@ mod call;
 mod copies;
 #[cfg(feature = "cuda")]
 mod cube;
-mod desk;
 mod dtype;
+mod end_to_end_race;
 mod extension;
 #[cfg(feature = "cuda")]
 mod fence;
 mod flex;
 mod gemm;
-mod given;
-mod heat;
-mod lies;
 mod norm;
+mod op_dispatcher;
 mod place;
 mod rival;
 mod setup;
 mod sparse_linear;
 mod structure;
+mod tensor_layout;
+mod tensor_list;
 mod tensors;
 
 pub use activation::Activation;

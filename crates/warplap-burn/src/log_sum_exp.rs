@@ -49,8 +49,8 @@ pub(crate) fn log_sum_exp<B: Backend>(
         }
         let most = B::float_clamp_min(B::float_max_dim(scores.clone(), 2), LEAST.into());
         let sum = B::float_sum_dim(B::float_exp(B::float_sub(scores, most.clone())), 2);
-        let found = B::float_add(B::float_log(sum), most);
-        parts.push(B::float_reshape(found, Shape::new([b, h, rows])));
+        let got = B::float_add(B::float_log(sum), most);
+        parts.push(B::float_reshape(got, Shape::new([b, h, rows])));
     }
     if parts.len() == 1 { parts.remove(0) } else { B::float_cat(parts, 2) }
 }

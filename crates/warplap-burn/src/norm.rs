@@ -9,9 +9,9 @@ use crate::adapter::{Manner, Slotted, launch};
 use crate::call::{Call, Gradients, Kept, Slope};
 use crate::extension::Warplap;
 use crate::gemm::row_major;
-use crate::given::Given;
-use crate::lies::{Lies, wrong};
 use crate::place::{Place, packed};
+use crate::tensor_layout::{TensorLayout, wrong};
+use crate::tensor_list::TensorList;
 use crate::tensors::{calls, expect};
 
 /// What a row is divided by.
@@ -88,12 +88,12 @@ fn normed<const D: usize>(
     if dims.contains(&0) {
         return Err(wrong("x", format!("is {dims:?}, expected no size of 0")));
     }
-    if let Some(found) = residual.as_ref().map(|r| r.dims()).filter(|found| *found != dims) {
-        return Err(wrong("residual", format!("is {found:?}, expected {dims:?} as x has")));
+    if let Some(got) = residual.as_ref().map(|r| r.dims()).filter(|got| *got != dims) {
+        return Err(wrong("residual", format!("is {got:?}, expected {dims:?} as x has")));
     }
     for (name, columns) in [("weight", &options.weight), ("bias", &options.bias)] {
-        if let Some(found) = columns.as_ref().map(|c| c.dims()[0]).filter(|found| *found != n) {
-            return Err(wrong(name, format!("has {found} elements, expected {n}, the last size of x")));
+        if let Some(got) = columns.as_ref().map(|c| c.dims()[0]).filter(|got| *got != n) {
+            return Err(wrong(name, format!("has {got} elements, expected {n}, the last size of x")));
         }
     }
     let made = NormCall {
@@ -103,11 +103,11 @@ fn normed<const D: usize>(
         weight: options.weight.is_some(),
         bias: options.bias.is_some(),
     };
-    let mut given = vec![x.into_dispatch()];
-    given.extend(residual.map(Tensor::into_dispatch));
-    given.extend(options.weight.map(Tensor::into_dispatch));
-    given.extend(options.bias.map(Tensor::into_dispatch));
-    let mut outputs = calls(Call::Norm(made), given)?.into_iter().map(Tensor::<D>::from_dispatch);
+    let mut tensor_list = vec![x.into_dispatch()];
+    tensor_list.extend(residual.map(Tensor::into_dispatch));
+    tensor_list.extend(options.weight.map(Tensor::into_dispatch));
+    tensor_list.extend(options.bias.map(Tensor::into_dispatch));
+    let mut outputs = calls(Call::Norm(made), tensor_list)?.into_iter().map(Tensor::<D>::from_dispatch);
     let y = outputs.next().ok_or_else(|| wrong("the outputs", "there are none, expected one"))?;
     Ok((y, outputs.next()))
 }
@@ -140,25 +140,25 @@ impl NormCall {
             self.weight.then_some("weight"),
             self.bias.then_some("bias"),
         ];
-        let on = floats.first().map(|x| P::lies(x, "x")).transpose()?;
+        let on = floats.first().map(|x| P::layout_of(x, "x")).transpose()?;
         let Some(on) = on else { return Err(wrong("the arguments", "a norm takes x")) };
         let kind = crate::dtype::float(crate::dtype::burns(on.dtype)?, "x")?;
         let mut floats = floats.into_iter();
-        let mut given = Vec::with_capacity(names.len());
+        let mut tensor_list = Vec::with_capacity(names.len());
         for name in names {
             let Some((name, tensor)) = name.zip(if name.is_some() { floats.next() } else { None }) else {
-                given.push(Slotted::Absent);
+                tensor_list.push(Slotted::Absent);
                 continue;
             };
-            let found = P::lies(&tensor, name)?.dtype;
-            if found != kind {
-                return Err(wrong(name, format!("holds {found}, expected {kind} as x has: cast one of them")));
+            let got = P::layout_of(&tensor, name)?.dtype;
+            if got != kind {
+                return Err(wrong(name, format!("holds {got}, expected {kind} as x has: cast one of them")));
             }
-            given.push(Slotted::Tensor(packed::<P>(tensor, name)?));
+            tensor_list.push(Slotted::Tensor(packed::<P>(tensor, name)?));
         }
         let mut p = self.problem(&on)?;
         p.residual = self.residual;
-        let out = launch::<P, Norm>(&p, given, &Manner::PROMISED)?;
+        let out = launch::<P, Norm>(&p, tensor_list, &Manner::PROMISED)?;
         Ok(out.into_iter().map(|t| P::seen_as(t, &on.shape, &row_major(&on.shape))).collect())
     }
 
@@ -174,9 +174,10 @@ impl NormCall {
             let both = slope.wanted.iter().take(2).map(|wanted| wanted.then(|| slope.grad.clone()));
             return Ok(both.collect());
         }
-        let mut given = vec![x, slope.grad];
-        given.extend(kept.inputs.get(usize::from(!self.residual)).cloned().filter(|_| self.weight));
-        let grads = B::warplap(Given::new(given, Vec::new()), Call::NormGrad(NormGradCall(*self))).outcome()?;
+        let mut tensor_list = vec![x, slope.grad];
+        tensor_list.extend(kept.inputs.get(usize::from(!self.residual)).cloned().filter(|_| self.weight));
+        let grads =
+            B::warplap(TensorList::new(tensor_list, Vec::new()), Call::NormGrad(NormGradCall(*self))).outcome()?;
         let mut grads = grads.floats.into_iter();
         // By x and by the residual it is the same; then by weight and bias, where they are.
         let of_sum = grads.next();
@@ -185,7 +186,7 @@ impl NormCall {
     }
 
     /// The facts of the norm of rows that lie so.
-    fn problem(&self, on: &Lies) -> Result<NormProblem, Error> {
+    fn problem(&self, on: &TensorLayout) -> Result<NormProblem, Error> {
         let kind = crate::dtype::float(crate::dtype::burns(on.dtype)?, "x")?;
         let n = on.shape.last().copied().unwrap_or(1).max(1);
         let mut p = NormProblem::new((on.len() / n) as u64, n as u64, kind);
@@ -202,15 +203,15 @@ pub(crate) struct NormGradCall(NormCall);
 
 impl NormGradCall {
     pub(crate) fn run<P: Place>(&self, floats: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
-        let on = floats.first().map(|s| P::lies(s, "x")).transpose()?;
+        let on = floats.first().map(|s| P::layout_of(s, "x")).transpose()?;
         let Some(on) = on else {
             return Err(wrong("the arguments", "the gradients of a norm take what was normalised"));
         };
         let p = NormGradProblem { norm: self.0.problem(&on)?, total: false };
-        let given = floats.into_iter().zip(["x", "grad", "weight"]);
-        let given = given.map(|(tensor, name)| packed::<P>(tensor, name).map(Slotted::Tensor));
-        let given = given.collect::<Result<Vec<Slotted<P::Tensor>>, Error>>()?;
-        let out = launch::<P, NormGrad>(&p, given, &Manner::PROMISED)?;
+        let tensor_list = floats.into_iter().zip(["x", "grad", "weight"]);
+        let tensor_list = tensor_list.map(|(tensor, name)| packed::<P>(tensor, name).map(Slotted::Tensor));
+        let tensor_list = tensor_list.collect::<Result<Vec<Slotted<P::Tensor>>, Error>>()?;
+        let out = launch::<P, NormGrad>(&p, tensor_list, &Manner::PROMISED)?;
         let shape = |i: usize| if i == 0 { &on.shape[..] } else { &on.shape[on.shape.len() - 1..] };
         Ok(out.into_iter().enumerate().map(|(i, t)| P::seen_as(t, shape(i), &row_major(shape(i)))).collect())
     }

@@ -9,9 +9,9 @@ use warplap::ops::registry::Known;
 use warplap::{Arg, DType, Error};
 
 use crate::activation::Activation;
-use crate::desk::{Desk, Desks};
-use crate::lies::Lies;
+use crate::op_dispatcher::{Desks, OpDispatcher};
 use crate::structure::Indices;
+use crate::tensor_layout::TensorLayout;
 use crate::tensors::Plain;
 
 /// One of Burn's backends.
@@ -31,7 +31,7 @@ pub(crate) trait Place: Sized + 'static {
     const WRITES_COLUMNS: bool;
 
     /// How a tensor lies.
-    fn lies(tensor: &Self::Tensor, argument: &str) -> Result<Lies, Error>;
+    fn layout_of(tensor: &Self::Tensor, argument: &str) -> Result<TensorLayout, Error>;
 
     /// The desks of the device that a tensor is on.
     fn desks(tensor: &Self::Tensor) -> Result<Arc<Desks<Self::Device>>, Error>;
@@ -66,7 +66,7 @@ pub(crate) trait Place: Sized + 'static {
     fn indices<'a>(indices: &'a Indices, device: &Self::Device) -> Result<<Self::Device as Device>::View<'a>, Error>;
 
     /// The desk of an operation.
-    fn desk<O: Known>(desks: &Desks<Self::Device>) -> &Desk<O, Self::Device>;
+    fn dispatcher<O: Known>(desks: &Desks<Self::Device>) -> &OpDispatcher<O, Self::Device>;
 
     /// Looks at what a signature cannot say of arguments: indices that point outside.
     fn check<O: Known>(
@@ -100,7 +100,7 @@ pub(crate) trait Place: Sized + 'static {
 
 /// A tensor as it is where its strides will do, or else made contiguous, which is counted.
 pub(crate) fn packed<P: Place>(tensor: P::Tensor, argument: &str) -> Result<P::Tensor, Error> {
-    if P::lies(&tensor, argument)?.is_packed() { Ok(tensor) } else { Ok(copied::<P>(tensor)) }
+    if P::layout_of(&tensor, argument)?.is_packed() { Ok(tensor) } else { Ok(copied::<P>(tensor)) }
 }
 
 /// A tensor made contiguous, which is counted.

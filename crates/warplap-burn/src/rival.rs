@@ -118,8 +118,13 @@ impl Variant<Gemm, Cpu> for Product {
             Ours::Tanh => Activation::Tanh,
             Ours::Sigmoid => Activation::Sigmoid,
         };
-        let call = move |given: &[Option<FlexTensor>]| match (&given[gemm::slot::A], &given[gemm::slot::B]) {
-            (Some(a), Some(b)) => Some(product::<Flex>(a.clone(), b.clone(), given[gemm::slot::BIAS].clone(), act)),
+        let call = move |tensor_list: &[Option<FlexTensor>]| match (
+            &tensor_list[gemm::slot::A],
+            &tensor_list[gemm::slot::B],
+        ) {
+            (Some(a), Some(b)) => {
+                Some(product::<Flex>(a.clone(), b.clone(), tensor_list[gemm::slot::BIAS].clone(), act))
+            }
             _ => None,
         };
         Ok(Box::new(Called { signature: Gemm::signature(p), output: gemm::slot::C, call: Box::new(call) }))
@@ -167,10 +172,10 @@ impl Variant<Attention, Cpu> for Attend {
 
     fn build(&self, p: &AttentionProblem, _: &Config, _: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
         let options = AttentionModuleOptions { scale: Some(f64::from(p.scale())), softcap: None, is_causal: p.causal };
-        let call = move |given: &[Option<FlexTensor>]| {
+        let call = move |tensor_list: &[Option<FlexTensor>]| {
             let qkv = [attention::slot::Q, attention::slot::K, attention::slot::V];
-            let [Some(q), Some(k), Some(v)] = qkv.map(|i| given[i].clone()) else { return None };
-            Some(attend::<Flex>([q, k, v], given[attention::slot::MASK].clone(), options))
+            let [Some(q), Some(k), Some(v)] = qkv.map(|i| tensor_list[i].clone()) else { return None };
+            Some(attend::<Flex>([q, k, v], tensor_list[attention::slot::MASK].clone(), options))
         };
         Ok(Box::new(Called { signature: Attention::signature(p), output: attention::slot::OUT, call: Box::new(call) }))
     }
@@ -200,12 +205,12 @@ impl Kernel<Cpu> for Called {
         // SAFETY: the arguments borrow their memory for the time of this launch, and all tensors made here are gone when
         // it ends: what Burn gives back is its own.
         let over = |(arg, slot): (&Arg<'_, Cpu>, &Slot)| arg.view().and_then(|view| unsafe { over(view, slot) });
-        let given: Vec<Option<FlexTensor>> = args.iter().zip(self.signature.slots()).map(over).collect();
-        let found = (self.call)(&given).ok_or_else(|| failed("an argument is missing"))?;
+        let tensor_list: Vec<Option<FlexTensor>> = args.iter().zip(self.signature.slots()).map(over).collect();
+        let got = (self.call)(&tensor_list).ok_or_else(|| failed("an argument is missing"))?;
         // A program takes what Burn gives: a copy to where the race wants it is no part of its time.
         if !clock::is_timed() {
             let to = args.get_mut(self.output).ok_or_else(|| failed("the output is missing"))?.write()?;
-            copy(&found, to).ok_or_else(|| failed("what Burn gave does not fit the output"))?;
+            copy(&got, to).ok_or_else(|| failed("what Burn gave does not fit the output"))?;
         }
         Ok(())
     }

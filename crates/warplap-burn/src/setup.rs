@@ -8,7 +8,7 @@ use arc_swap::{ArcSwap, Guard};
 use warplap::core::store::{Store, open_or_memory};
 use warplap::{Bucket, Cpu, Mode, Settings};
 
-use crate::desk::Desks;
+use crate::op_dispatcher::Desks;
 use crate::rival;
 
 /// How races are run and where their records are kept.

@@ -11,8 +11,8 @@ use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData};
 use warplap::Error;
 
 use crate::bsr::{BsrTensor, listed};
-use crate::lies::wrong;
 use crate::structure::Structure;
+use crate::tensor_layout::wrong;
 use crate::tensors::expect;
 
 /// How a [`SparseLinear`] is made.
@@ -96,9 +96,9 @@ impl SparseLinearConfig {
 
     /// Makes a layer that stores the blocks that a mask `[d_output / block, d_input / block]` names.
     pub fn try_init_with_mask(&self, mask: Tensor<2, Bool>, device: &Device) -> Result<SparseLinear, Error> {
-        let ((rows, columns), found) = (self.blocks()?, mask.dims());
-        if found != [rows, columns] {
-            return Err(wrong("mask", format!("is {found:?}, expected [{rows}, {columns}]: one a block")));
+        let ((rows, columns), got) = (self.blocks()?, mask.dims());
+        if got != [rows, columns] {
+            return Err(wrong("mask", format!("is {got:?}, expected [{rows}, {columns}]: one a block")));
         }
         let data = mask.into_data();
         self.over(&data.iter::<bool>().collect::<Vec<bool>>(), device)

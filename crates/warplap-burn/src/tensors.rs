@@ -19,9 +19,9 @@ use crate::adapter::{Manner, Slotted, launch};
 use crate::call::Call;
 use crate::extension::Warplap;
 use crate::flex::OnFlex;
-use crate::given::Given;
-use crate::lies::wrong;
 use crate::place::{Place, copied};
+use crate::tensor_layout::wrong;
+use crate::tensor_list::TensorList;
 
 impl<const D: usize, K: Basic> From<Tensor<D, K>> for Slotted<DispatchTensor> {
     fn from(tensor: Tensor<D, K>) -> Self {
@@ -46,13 +46,13 @@ impl<const D: usize, K: Basic> From<Tensor<D, K>> for Slotted<DispatchTensor> {
 /// assert_eq!(y.dims(), [4, 64]);
 /// # Ok::<(), warplap_burn::Error>(())
 /// ```
-pub fn run<P>(problem: &P, given: Vec<Slotted<DispatchTensor>>) -> Result<Vec<DispatchTensor>, Error>
+pub fn run<P>(problem: &P, tensor_list: Vec<Slotted<DispatchTensor>>) -> Result<Vec<DispatchTensor>, Error>
 where
     P: Problem,
     P::Op: Known,
 {
     let (mut floats, mut ints, mut places) = (Vec::new(), Vec::new(), Vec::new());
-    for one in given {
+    for one in tensor_list {
         places.push(match one {
             Slotted::Tensor(tensor) if tensor.dtype().is_float() => {
                 floats.push(untracked(tensor));
@@ -97,15 +97,15 @@ fn dispatched(
     }
     let mut before = None;
     for tensor in floats.iter().chain(&ints) {
-        let found = backend(&tensor.kind)?;
-        if *before.get_or_insert(found) != found {
+        let got = backend(&tensor.kind)?;
+        if *before.get_or_insert(got) != got {
             return Err(Error::Device(format!(
-                "tensors are on backends {} and {found}: expected all on one, move them with to_device",
+                "tensors are on backends {} and {got}: expected all on one, move them with to_device",
                 before.unwrap_or_default()
             )));
         }
     }
-    Ok(<Dispatch as Warplap>::warplap(Given::new(floats, ints), call).outcome()?.floats)
+    Ok(<Dispatch as Warplap>::warplap(TensorList::new(floats, ints), call).outcome()?.floats)
 }
 
 /// The name of a tensor's backend, where kernels of ours run on it.
@@ -171,7 +171,7 @@ impl<O: Op> Debug for Whole<O> {
 impl<O: Known> Whole<O> {
     fn on<P: Place>(&self, floats: Vec<P::Tensor>, ints: Vec<P::Tensor>) -> Result<Vec<P::Tensor>, Error> {
         let signature = O::signature(&self.problem);
-        let given = |(whence, slot): (&Whence, &Slot)| {
+        let tensor_list = |(whence, slot): (&Whence, &Slot)| {
             Ok(match whence {
                 Whence::Absent => Slotted::Absent,
                 Whence::Float(i) => Slotted::Tensor(fitting::<P>(floats[*i].clone(), slot)?),
@@ -179,8 +179,9 @@ impl<O: Known> Whole<O> {
                 Whence::Scalar(number) => Slotted::Scalar(*number),
             })
         };
-        let given = self.places.iter().zip(signature.slots()).map(given).collect::<Result<Vec<_>, Error>>()?;
-        let outputs = launch::<P, O>(&self.problem, given, &Manner::CHECKED)?;
+        let tensor_list =
+            self.places.iter().zip(signature.slots()).map(tensor_list).collect::<Result<Vec<_>, Error>>()?;
+        let outputs = launch::<P, O>(&self.problem, tensor_list, &Manner::CHECKED)?;
         let shaped = |(tensor, slot): (P::Tensor, &Slot)| {
             let strides: Vec<isize> = slot.strides.iter().map(|s| *s as isize).collect();
             P::seen_as(tensor, &slot.shape, &strides)
@@ -191,24 +192,29 @@ impl<O: Known> Whole<O> {
 
 /// A tensor that lies as its slot says: itself, or a contiguous copy.
 fn fitting<P: Place>(tensor: P::Tensor, slot: &Slot) -> Result<P::Tensor, Error> {
-    let lies = P::lies(&tensor, &slot.name)?;
-    if lies.shape != slot.shape {
-        return Err(wrong(&slot.name, format!("is {:?}, expected {:?}", lies.shape, slot.shape)));
+    let tensor_layout = P::layout_of(&tensor, &slot.name)?;
+    if tensor_layout.shape != slot.shape {
+        return Err(wrong(&slot.name, format!("is {:?}, expected {:?}", tensor_layout.shape, slot.shape)));
     }
-    if lies.dtype != slot.dtype {
-        return Err(wrong(&slot.name, format!("holds {}, expected {}: cast it first", lies.dtype, slot.dtype)));
+    if tensor_layout.dtype != slot.dtype {
+        return Err(wrong(
+            &slot.name,
+            format!("holds {}, expected {}: cast it first", tensor_layout.dtype, slot.dtype),
+        ));
     }
     let lies_as = |strides: &[isize]| {
         let sides = slot.shape.iter().zip(&slot.strides).zip(strides);
-        sides.into_iter().all(|((n, expected), found)| *n == 1 || *found == *expected as isize)
+        sides.into_iter().all(|((n, expected), got)| *n == 1 || *got == *expected as isize)
     };
-    if lies_as(&lies.strides) {
+    if lies_as(&tensor_layout.strides) {
         return Ok(tensor);
     }
     let tensor = copied::<P>(tensor);
-    match lies_as(&P::lies(&tensor, &slot.name)?.strides) {
+    match lies_as(&P::layout_of(&tensor, &slot.name)?.strides) {
         true => Ok(tensor),
-        false => Err(wrong(&slot.name, format!("lies as {:?}, expected strides {:?}", lies.strides, slot.strides))),
+        false => {
+            Err(wrong(&slot.name, format!("lies as {:?}, expected strides {:?}", tensor_layout.strides, slot.strides)))
+        }
     }
 }
 

@@ -79,8 +79,8 @@ fn blocks_that_do_not_divide_and_damaged_parts_are_named() {
 #[test]
 fn any_operation_holds_tensors_to_its_slots() {
     let problem = NormProblem::new(4, 64, DType::F32);
-    let given = || vec![flex([4, 64]).into(), Slotted::Absent, flex([64]).into()];
-    assert_eq!(run(&problem, given()).unwrap().len(), 1);
+    let tensor_list = || vec![flex([4, 64]).into(), Slotted::Absent, flex([64]).into()];
+    assert_eq!(run(&problem, tensor_list()).unwrap().len(), 1);
     says(run(&problem, vec![flex([4, 63]).into()]), &["'x'", "expected [4, 64]"]);
     says(run(&problem, vec![flex([4, 64]).into()]), &["'weight'", "missing"]);
     let half = flex([4, 64]).cast(FloatDType::F16);

@@ -28,8 +28,8 @@ fn loss<const D: usize>(y: Tensor<D>) -> Tensor<1> {
 
 /// The gradients of a loss by two tensors.
 fn grads<const A: usize, const B: usize>(loss: &Tensor<1>, a: &Tensor<A>, b: &Tensor<B>) -> (Tensor<A>, Tensor<B>) {
-    let found = loss.backward();
-    (a.grad(&found).unwrap(), b.grad(&found).unwrap())
+    let got = loss.backward();
+    (a.grad(&got).unwrap(), b.grad(&got).unwrap())
 }
 
 #[test]
@@ -40,15 +40,15 @@ fn products_of_every_kind_have_burns_gradients() {
         let (a, b) = (tracked(left, 1), tracked(right, 2));
         let (ours, burns) = (matmul(a.clone(), b.clone()), a.clone().matmul(b.clone()));
         assert!(distance(ours.clone().inner(), burns.clone().inner()) < NEAR, "{left:?} {right:?}");
-        let (found, right_ones) = (grads(&loss(ours), &a, &b), grads(&loss(burns), &a, &b));
-        assert!(distance(found.0, right_ones.0) < NEAR, "{left:?} {right:?}: a");
-        assert!(distance(found.1, right_ones.1) < NEAR, "{left:?} {right:?}: b");
+        let (got, right_ones) = (grads(&loss(ours), &a, &b), grads(&loss(burns), &a, &b));
+        assert!(distance(got.0, right_ones.0) < NEAR, "{left:?} {right:?}: a");
+        assert!(distance(got.1, right_ones.1) < NEAR, "{left:?} {right:?}: b");
     }
     // Of a batch of left matrices that is broadcast.
     let (a, b) = (tracked([1, 8, 16], 1), tracked([4, 16, 8], 2));
-    let found = grads(&loss(matmul(a.clone(), b.clone())), &a, &b);
+    let got = grads(&loss(matmul(a.clone(), b.clone())), &a, &b);
     let right = grads(&loss(a.clone().matmul(b.clone())), &a, &b);
-    assert!(distance(found.0, right.0) < NEAR && distance(found.1, right.1) < NEAR);
+    assert!(distance(got.0, right.0) < NEAR && distance(got.1, right.1) < NEAR);
 }
 
 #[test]
@@ -59,9 +59,9 @@ fn a_transposed_factor_and_a_strided_one_have_the_same_gradients() {
         let c = product(a.clone().transpose(), b.clone().transpose().slice([0..40, 0..16]));
         (c.clone().inner(), grads(&loss(c), &a, &b))
     };
-    let (found, right) = (of(matmul), of(|a, b| a.matmul(b)));
-    assert!(distance(found.0, right.0) < NEAR);
-    assert!(distance(found.1.0, right.1.0) < NEAR && distance(found.1.1, right.1.1) < NEAR);
+    let (got, right) = (of(matmul), of(|a, b| a.matmul(b)));
+    assert!(distance(got.0, right.0) < NEAR);
+    assert!(distance(got.1.0, right.1.0) < NEAR && distance(got.1.1, right.1.1) < NEAR);
 }
 
 #[test]
@@ -87,10 +87,10 @@ fn a_layer_with_each_activation_has_burns_gradients() {
         let ours = linear(x.clone(), w.clone(), Some(bias.clone()), act);
         let dense = burns(x.clone().matmul(w.clone().unsqueeze()) + bias.clone().unsqueeze());
         assert!(distance(ours.clone().inner(), dense.clone().inner()) < NEAR, "{act:?}");
-        let (found, right) = (loss(ours).backward(), loss(dense).backward());
-        assert!(distance(x.grad(&found).unwrap(), x.grad(&right).unwrap()) < NEAR, "{act:?}: x");
-        assert!(distance(w.grad(&found).unwrap(), w.grad(&right).unwrap()) < NEAR, "{act:?}: weight");
-        assert!(distance(bias.grad(&found).unwrap(), bias.grad(&right).unwrap()) < NEAR, "{act:?}: bias");
+        let (got, right) = (loss(ours).backward(), loss(dense).backward());
+        assert!(distance(x.grad(&got).unwrap(), x.grad(&right).unwrap()) < NEAR, "{act:?}: x");
+        assert!(distance(w.grad(&got).unwrap(), w.grad(&right).unwrap()) < NEAR, "{act:?}: weight");
+        assert!(distance(bias.grad(&got).unwrap(), bias.grad(&right).unwrap()) < NEAR, "{act:?}: bias");
     }
 }
 
@@ -108,9 +108,9 @@ fn a_block_sparse_product_has_the_gradients_of_the_dense_one_with_the_same_mask(
         let ours = bsr.matmul(b.clone());
         let right = if turned { masked.transpose() } else { masked }.matmul(b.clone());
         assert!(distance(ours.clone().inner(), right.clone().inner()) < NEAR, "turned={turned}");
-        let (found, right) = (grads(&loss(ours), &dense, &b), grads(&loss(right), &dense, &b));
-        assert!(distance(found.0, right.0) < NEAR, "turned={turned}: blocks");
-        assert!(distance(found.1, right.1) < NEAR, "turned={turned}: b");
+        let (got, right) = (grads(&loss(ours), &dense, &b), grads(&loss(right), &dense, &b));
+        assert!(distance(got.0, right.0) < NEAR, "turned={turned}: blocks");
+        assert!(distance(got.1, right.1) < NEAR, "turned={turned}: b");
     }
 }
 
@@ -135,14 +135,14 @@ fn a_sparse_layer_has_the_gradients_of_the_dense_layer_with_the_same_mask() {
     let weight = layer.weight().unwrap().to_dense().transpose();
     let dense = x.clone().matmul(weight.unsqueeze()) + layer.bias.as_ref().unwrap().val().unsqueeze();
     assert!(distance(y.clone().inner(), dense.clone().inner()) < NEAR);
-    let (found, right) = (loss(y).backward(), loss(dense).backward());
-    let pair = |of: &dyn Fn(&burn::tensor::Gradients) -> Vec<f64>| (of(&found), of(&right));
+    let (got, right) = (loss(y).backward(), loss(dense).backward());
+    let pair = |of: &dyn Fn(&burn::tensor::Gradients) -> Vec<f64>| (of(&got), of(&right));
     let blocks = pair(&|g| values(layer.values.val().grad(g).unwrap()));
     let bias = pair(&|g| values(layer.bias.as_ref().map(Param::val).unwrap().grad(g).unwrap()));
     let input = pair(&|g| values(x.grad(g).unwrap()));
-    for (name, (found, right)) in [("blocks", blocks), ("bias", bias), ("x", input)] {
+    for (name, (got, right)) in [("blocks", blocks), ("bias", bias), ("x", input)] {
         let largest = right.iter().fold(0f64, |m, v| m.max(v.abs()));
-        let worst = found.iter().zip(&right).fold(0f64, |m, (f, r)| m.max((f - r).abs()));
+        let worst = got.iter().zip(&right).fold(0f64, |m, (f, r)| m.max((f - r).abs()));
         assert!(worst <= NEAR * largest, "{name}: {worst} of {largest}");
     }
 }
@@ -154,7 +154,7 @@ fn the_slope_of_a_sparse_layer_is_that_of_finite_differences() {
     let layer = SparseLinearConfig::new(64, 48).with_block(16).with_density(0.5).init(&device);
     let x = tracked([6, 64], 11);
     let y = layer.forward(x.clone());
-    let found = (y.clone() * y).sum().backward();
+    let got = (y.clone() * y).sum().backward();
     // The same layer, dense and in f64, where differences are exact to eight digits.
     let f64s = |t: Tensor<2>| t.detach().inner().cast(FloatDType::F64);
     let weight = f64s(layer.weight().unwrap().to_dense());
@@ -166,7 +166,7 @@ fn the_slope_of_a_sparse_layer_is_that_of_finite_differences() {
     };
     let step = 1e-5;
     // By every tenth element of x.
-    let slopes = values(x.grad(&found).unwrap());
+    let slopes = values(x.grad(&got).unwrap());
     let largest = slopes.iter().fold(0f64, |m, v| m.max(v.abs()));
     for i in (0..slopes.len()).step_by(10) {
         let moved = |by: f64| {
@@ -178,7 +178,7 @@ fn the_slope_of_a_sparse_layer_is_that_of_finite_differences() {
         assert!((slopes[i] - difference).abs() <= NEAR * largest, "x[{i}]: {} is not {difference}", slopes[i]);
     }
     // By some elements of the first stored block of each block row.
-    let slopes = values(layer.values.val().grad(&found).unwrap());
+    let slopes = values(layer.values.val().grad(&got).unwrap());
     let largest = slopes.iter().fold(0f64, |m, v| m.max(v.abs()));
     let bsr = layer.weight().unwrap();
     for (row, ends) in bsr.row_ptr().windows(2).enumerate() {
@@ -190,8 +190,8 @@ fn the_slope_of_a_sparse_layer_is_that_of_finite_differences() {
                 let one = Tensor::<2>::from_data([[by]], (&Device::flex(), DType::F64));
                 squares(weight.clone() + at.slice_assign([i..i + 1, j..j + 1], one), input.clone())
             };
-            let (difference, found) = ((moved(step) - moved(-step)) / (2.0 * step), slopes[(stored * 16 + r) * 16 + c]);
-            assert!((found - difference).abs() <= NEAR * largest, "block {stored} ({r}, {c}): {found}, {difference}");
+            let (difference, got) = ((moved(step) - moved(-step)) / (2.0 * step), slopes[(stored * 16 + r) * 16 + c]);
+            assert!((got - difference).abs() <= NEAR * largest, "block {stored} ({r}, {c}): {got}, {difference}");
         }
     }
 }
@@ -218,9 +218,9 @@ fn attention_has_burns_gradients_with_masks_and_causal_and_in_either_order() {
         let burns = burns_attention(seen(&q), seen(&k), seen(&v), None, added, options);
         let case = format!("causal={causal} masked={masked} swapped={swapped} keys={keys}");
         assert!(distance(ours.clone().inner(), burns.clone().inner()) < NEAR, "{case}");
-        let (found, right) = (loss(ours).backward(), loss(burns).backward());
+        let (got, right) = (loss(ours).backward(), loss(burns).backward());
         for (name, tensor) in [("q", &q), ("k", &k), ("v", &v)] {
-            let off = distance(tensor.grad(&found).unwrap(), tensor.grad(&right).unwrap());
+            let off = distance(tensor.grad(&got).unwrap(), tensor.grad(&right).unwrap());
             assert!(off < NEAR, "{case}: {name} is off by {off}");
         }
     }
@@ -238,9 +238,9 @@ fn grouped_heads_sum_the_gradients_of_their_queries() {
     let options = AttentionModuleOptions { scale: None, softcap: None, is_causal: true };
     let burns = burns_attention(q.clone(), wide(&k), wide(&v), None, None, options);
     assert!(distance(ours.clone().inner(), burns.clone().inner()) < NEAR);
-    let (found, right) = (loss(ours).backward(), loss(burns).backward());
+    let (got, right) = (loss(ours).backward(), loss(burns).backward());
     for (name, tensor) in [("q", &q), ("k", &k), ("v", &v)] {
-        assert!(distance(tensor.grad(&found).unwrap(), tensor.grad(&right).unwrap()) < NEAR, "{name}");
+        assert!(distance(tensor.grad(&got).unwrap(), tensor.grad(&right).unwrap()) < NEAR, "{name}");
     }
 }
 
@@ -262,16 +262,16 @@ fn norms_have_the_gradients_of_their_formula_and_both_outputs_of_a_residual_flow
         let right = formula(right_sum.clone());
         assert!(distance(y.clone().inner(), right.clone().inner()) < NEAR, "{kind:?}");
         assert!(distance(sum.clone().inner(), right_sum.clone().inner()) < NEAR, "{kind:?}");
-        let found = (loss(y) + loss(sum * 2.0)).backward();
+        let got = (loss(y) + loss(sum * 2.0)).backward();
         let right = (loss(right) + loss(right_sum * 2.0)).backward();
         for (name, t) in [("x", &x), ("residual", &residual)] {
-            assert!(distance(t.grad(&found).unwrap(), t.grad(&right).unwrap()) < NEAR, "{kind:?}: {name}");
+            assert!(distance(t.grad(&got).unwrap(), t.grad(&right).unwrap()) < NEAR, "{kind:?}: {name}");
         }
         for (name, t) in [("weight", &weight), ("bias", &bias)] {
-            assert!(distance(t.grad(&found).unwrap(), t.grad(&right).unwrap()) < NEAR, "{kind:?}: {name}");
+            assert!(distance(t.grad(&got).unwrap(), t.grad(&right).unwrap()) < NEAR, "{kind:?}: {name}");
         }
         let plain = norm(x.clone(), options);
-        let (found, right) = (loss(plain).backward(), loss(formula(x.clone())).backward());
-        assert!(distance(x.grad(&found).unwrap(), x.grad(&right).unwrap()) < NEAR, "{kind:?}: without a residual");
+        let (got, right) = (loss(plain).backward(), loss(formula(x.clone())).backward());
+        assert!(distance(x.grad(&got).unwrap(), x.grad(&right).unwrap()) < NEAR, "{kind:?}: without a residual");
     }
 }

@@ -31,8 +31,8 @@ pub(crate) fn chain(device: &Device, steps: usize) {
 /// Every operation and its gradients, beside the CPU backend.
 pub(crate) fn everything(device: &Device) {
     let near = |name: &str, on_gpu: Vec<Tensor<1>>, right: Vec<Tensor<1>>| {
-        for (i, (found, right)) in on_gpu.into_iter().zip(right).enumerate() {
-            let off = distance(found.to_device(&Device::flex()), right);
+        for (i, (got, right)) in on_gpu.into_iter().zip(right).enumerate() {
+            let off = distance(got.to_device(&Device::flex()), right);
             assert!(off < 2e-3, "{name}, {i}: off by {off}");
         }
     };

@@ -37,12 +37,12 @@ pub(crate) fn mask([rows, columns]: [usize; 2], one_in: usize, seed: u64, device
 }
 
 /// The largest difference over the largest element.
-pub(crate) fn distance<const D: usize>(found: Tensor<D>, right: Tensor<D>) -> f64 {
-    assert_eq!(found.dims(), right.dims());
-    let (found, right) = (values(found), values(right));
+pub(crate) fn distance<const D: usize>(got: Tensor<D>, right: Tensor<D>) -> f64 {
+    assert_eq!(got.dims(), right.dims());
+    let (got, right) = (values(got), values(right));
     let largest = right.iter().fold(1e-30f64, |m, v| m.max(v.abs()));
-    assert!(found.iter().all(|v| v.is_finite()), "not finite");
-    found.iter().zip(&right).fold(0f64, |m, (f, r)| m.max((f - r).abs())) / largest
+    assert!(got.iter().all(|v| v.is_finite()), "not finite");
+    got.iter().zip(&right).fold(0f64, |m, (f, r)| m.max((f - r).abs())) / largest
 }
 
 pub(crate) fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f64> {

@@ -22,12 +22,12 @@ pub(crate) struct Entry {
 }
 
 /// The tuner of one operation and what it has chosen so far.
-pub(crate) struct Desk<O: Op, D: Device> {
+pub(crate) struct OpDispatcher<O: Op, D: Device> {
     pub(crate) tuner: Tuner<O, D>,
     ready: Arc<Dispatch<O::Problem, Entry>>,
 }
 
-impl<O: Op, D: Device> Desk<O, D> {
+impl<O: Op, D: Device> OpDispatcher<O, D> {
     /// Hands what is known of a problem to `f`. What is not known is raced first.
     pub(crate) fn with<R>(
         &self,
@@ -71,7 +71,7 @@ impl<D: Device> Desks<D> {
 
     /// The desk of an operation.
     #[inline]
-    pub(crate) fn of<O: Raced<D>>(&self) -> &Desk<O, D> {
+    pub(crate) fn of<O: Raced<D>>(&self) -> &OpDispatcher<O, D> {
         self.desks.get(|| {
             let catalog = rival::join(O::catalog());
             let tuner = Tuner::new(self.device.clone(), catalog, self.store.clone(), self.settings.clone());
@@ -79,7 +79,7 @@ impl<D: Device> Desks<D> {
             let stale: Arc<Dispatch<O::Problem, Entry>> = ready.clone();
             // The winner of a race in the background may be of the other kind.
             tuner.when_replaced(move || stale.clear());
-            Desk { tuner, ready }
+            OpDispatcher { tuner, ready }
         })
     }
 }

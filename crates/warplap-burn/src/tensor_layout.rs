@@ -4,7 +4,7 @@ use warplap::{DType, Error, Layout};
 
 /// Sizes, strides and type of a tensor, and the power of two its address is a multiple of, up to 64.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Lies {
+pub(crate) struct TensorLayout {
     pub(crate) shape: Vec<usize>,
     pub(crate) strides: Vec<isize>,
     pub(crate) dtype: DType,
@@ -21,7 +21,7 @@ pub(crate) struct Matrix {
     pub(crate) ld: u64,
 }
 
-impl Lies {
+impl TensorLayout {
     pub(crate) fn len(&self) -> usize {
         self.shape.iter().product()
     }
@@ -74,7 +74,7 @@ impl Lies {
     }
 
     /// All but the last dimension as one; `None` where steps between them differ.
-    pub(crate) fn flat(&self) -> Option<Lies> {
+    pub(crate) fn flat(&self) -> Option<TensorLayout> {
         let last = self.shape.len() - 1;
         let mut sides = self.shape[..last].iter().zip(&self.strides).filter(|(size, _)| **size != 1);
         let folded = sides.try_fold(None, |outer: Option<isize>, (size, stride)| match outer {
@@ -85,12 +85,12 @@ impl Lies {
         let (columns, across) = (self.shape[last], self.strides[last]);
         // One row has no step.
         let down = folded.unwrap_or(columns as isize);
-        Some(Lies { shape: vec![rows, columns], strides: vec![down, across], ..self.clone() })
+        Some(TensorLayout { shape: vec![rows, columns], strides: vec![down, across], ..self.clone() })
     }
 
     /// Whether dimensions that were swapped lie packed.
     pub(crate) fn is_packed_as(&self, order: &[usize]) -> bool {
-        let swapped = Lies {
+        let swapped = TensorLayout {
             shape: order.iter().map(|i| self.shape[*i]).collect(),
             strides: order.iter().map(|i| self.strides[*i]).collect(),
             ..self.clone()
@@ -108,14 +108,14 @@ pub(crate) fn wrong(argument: &str, reason: impl Into<String>) -> Error {
 mod tests {
     use super::*;
 
-    fn lies(shape: &[usize], strides: &[isize]) -> Lies {
-        Lies { shape: shape.into(), strides: strides.into(), dtype: DType::F32, align: 64 }
+    fn layout_of(shape: &[usize], strides: &[isize]) -> TensorLayout {
+        TensorLayout { shape: shape.into(), strides: strides.into(), dtype: DType::F32, align: 64 }
     }
 
     #[test]
     fn rows_columns_and_padded_lines_are_matrices_and_other_strides_are_none() {
         let matrix =
-            |shape: &[usize], strides: &[isize]| lies(shape, strides).matrix().map(|m| (m.batch, m.order, m.ld));
+            |shape: &[usize], strides: &[isize]| layout_of(shape, strides).matrix().map(|m| (m.batch, m.order, m.ld));
         assert_eq!(matrix(&[3, 5], &[5, 1]), Some((1, Layout::Row, 5)));
         assert_eq!(matrix(&[3, 5], &[8, 1]), Some((1, Layout::Row, 8)));
         assert_eq!(matrix(&[3, 5], &[1, 3]), Some((1, Layout::Col, 3)));
@@ -133,13 +133,13 @@ mod tests {
         ] {
             assert_eq!(matrix(shape, strides), None, "{shape:?} {strides:?}");
         }
-        let flat = |shape: &[usize], strides: &[isize]| lies(shape, strides).flat().map(|l| (l.shape, l.strides));
+        let flat = |shape: &[usize], strides: &[isize]| layout_of(shape, strides).flat().map(|l| (l.shape, l.strides));
         assert_eq!(flat(&[2, 3, 5], &[15, 5, 1]), Some((vec![6, 5], vec![5, 1])));
         assert_eq!(flat(&[2, 3, 5], &[3, 1, 6]), Some((vec![6, 5], vec![1, 6])));
         assert_eq!(flat(&[2, 3, 5], &[1, 2, 6]), None);
         assert_eq!(flat(&[1, 1, 5], &[7, 9, 1]), Some((vec![1, 5], vec![5, 1])));
-        assert_eq!(lies(&[3, 5], &[8, 1]).order(), None);
-        assert_eq!(lies(&[3, 5], &[1, 3]).order(), Some(Layout::Col));
-        assert!(lies(&[2, 4, 3, 5], &[60, 5, 20, 1]).is_packed_as(&[0, 2, 1, 3]));
+        assert_eq!(layout_of(&[3, 5], &[8, 1]).order(), None);
+        assert_eq!(layout_of(&[3, 5], &[1, 3]).order(), Some(Layout::Col));
+        assert!(layout_of(&[2, 4, 3, 5], &[60, 5, 20, 1]).is_packed_as(&[0, 2, 1, 3]));
     }
 }

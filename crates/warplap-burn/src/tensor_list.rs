@@ -8,7 +8,7 @@ use burn::backend::{
 use warplap::Error;
 
 /// Tensors of a call, or its outcome.
-pub(crate) struct Given<B: Backend> {
+pub(crate) struct TensorList<B: Backend> {
     /// Floats, in the order the call names them.
     pub(crate) floats: Vec<FloatTensor<B>>,
     /// Integers.
@@ -17,13 +17,14 @@ pub(crate) struct Given<B: Backend> {
     pub(crate) failure: Option<Error>,
 }
 
-impl<B: Backend> Given<B> {
+impl<B: Backend> TensorList<B> {
     pub(crate) fn new(floats: Vec<FloatTensor<B>>, ints: Vec<IntTensor<B>>) -> Self {
-        Given { floats, ints, failure: None }
+        TensorList { floats, ints, failure: None }
     }
 
     pub(crate) fn of(outcome: Result<Self, Error>) -> Self {
-        outcome.unwrap_or_else(|failure| Given { failure: Some(failure), ..Given::new(Vec::new(), Vec::new()) })
+        outcome
+            .unwrap_or_else(|failure| TensorList { failure: Some(failure), ..TensorList::new(Vec::new(), Vec::new()) })
     }
 
     pub(crate) fn outcome(self) -> Result<Self, Error> {
@@ -34,41 +35,41 @@ impl<B: Backend> Given<B> {
     }
 }
 
-impl<B: Backend> ExtensionType<B> for Given<B> {
-    type Target = Given<Dispatch>;
+impl<B: Backend> ExtensionType<B> for TensorList<B> {
+    type Target = TensorList<Dispatch>;
 
-    fn map_to_dispatch<F>(self, map_kind: F, autodiff: DispatchAutodiffContext) -> Given<Dispatch>
+    fn map_to_dispatch<F>(self, map_kind: F, autodiff: DispatchAutodiffContext) -> TensorList<Dispatch>
     where
         F: Fn(BackendTensor<B>) -> DispatchTensorKind,
     {
         let wrap = |tensor| DispatchTensor { kind: map_kind(tensor), autodiff };
-        Given {
+        TensorList {
             floats: self.floats.into_iter().map(|t| wrap(BackendTensor::Float(t))).collect(),
             ints: self.ints.into_iter().map(|t| wrap(BackendTensor::Int(t))).collect(),
             failure: self.failure,
         }
     }
 
-    fn map_from_dispatch<F>(target: Given<Dispatch>, unwrap_kind: F) -> Self
+    fn map_from_dispatch<F>(target: TensorList<Dispatch>, unwrap_kind: F) -> Self
     where
         F: Fn(DispatchTensor) -> BackendTensor<B>,
     {
-        Given {
+        TensorList {
             floats: target.floats.into_iter().map(|t| unwrap_kind(t).float()).collect(),
             ints: target.ints.into_iter().map(|t| unwrap_kind(t).int()).collect(),
             failure: target.failure,
         }
     }
 
-    fn routing_tensor(target: &Given<Dispatch>) -> Option<&DispatchTensor> {
+    fn routing_tensor(target: &TensorList<Dispatch>) -> Option<&DispatchTensor> {
         target.floats.first().or(target.ints.first())
     }
 
-    fn routing_float_tensor(target: &Given<Dispatch>) -> Option<&DispatchTensor> {
+    fn routing_float_tensor(target: &TensorList<Dispatch>) -> Option<&DispatchTensor> {
         target.floats.first()
     }
 
-    fn autodiff_context(target: &Given<Dispatch>) -> DispatchAutodiffContext {
+    fn autodiff_context(target: &TensorList<Dispatch>) -> DispatchAutodiffContext {
         let all = target.floats.iter().chain(&target.ints);
         all.fold(DispatchAutodiffContext::Disabled, |context, tensor| context.merge(tensor.autodiff))
     }

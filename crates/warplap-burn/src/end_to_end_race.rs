@@ -32,8 +32,8 @@ pub(crate) fn burns_own_wins<P: Place>(
         catch_unwind(AssertUnwindSafe(burns)).map_err(panicked)
     };
     let right = values::<P>(ours()?)?;
-    let Ok(found) = burns().and_then(values::<P>) else { return Ok(false) };
-    if !is_near(&found, &right, slot.dtype.leeway()) {
+    let Ok(got) = burns().and_then(values::<P>) else { return Ok(false) };
+    if !is_near(&got, &right, slot.dtype.leeway()) {
         return Ok(false);
     }
     let calls: [&dyn Fn() -> Result<Vec<P::Tensor>, Error>; 2] = [ours, &burns];
@@ -63,11 +63,11 @@ fn values<P: Place>(outputs: Vec<P::Tensor>) -> Result<Vec<f64>, Error> {
 }
 
 /// Whether two answers agree, relative to the largest element.
-fn is_near(found: &[f64], right: &[f64], leeway: f64) -> bool {
+fn is_near(got: &[f64], right: &[f64], leeway: f64) -> bool {
     let largest = right.iter().fold(0f64, |m, v| m.max(v.abs()));
     // NaN is near nothing.
     let near = |(f, r): (&f64, &f64)| (f - r).abs() <= leeway * largest.max(r.abs());
-    found.len() == right.len() && found.iter().zip(right).all(near)
+    got.len() == right.len() && got.iter().zip(right).all(near)
 }
 
 #[cfg(test)]
