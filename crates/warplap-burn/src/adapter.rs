@@ -61,9 +61,9 @@ pub(crate) fn launch<P: Place, O: Known>(
 ) -> Result<Vec<P::Tensor>, Error> {
     let beside = tensor_list.iter().find_map(|g| if let Slotted::Tensor(t) = g { Some(t.clone()) } else { None });
     let beside = beside.ok_or_else(|| wrong("the arguments", "there is no tensor among them, expected one or more"))?;
-    let desks = P::desks(&beside)?;
-    let dispatcher = P::dispatcher::<O>(&desks);
-    let device = &*desks.device;
+    let dispatchers = P::dispatchers(&beside)?;
+    let dispatcher = P::dispatcher::<O>(&dispatchers);
+    let device = &*dispatchers.device;
     let run = |entry: &Entry, tensor_list: Vec<Slotted<P::Tensor>>| {
         let mut tensors = settled::<P>(entry, tensor_list, &beside)?;
         let pinned = |t: &Slotted<P::Tensor>| if let Slotted::Tensor(t) = t { P::pin(t).map(Some) } else { Ok(None) };

@@ -26,7 +26,7 @@ use warplap::{Arg, Cuda, DType, Error};
 use crate::activation::Activation;
 use crate::dtype;
 use crate::fence;
-use crate::op_dispatcher::{Desks, OpDispatcher};
+use crate::op_dispatcher::{OpDispatcher, OpDispatchers};
 use crate::place::Place;
 use crate::rival;
 use crate::setup::{self, State};
@@ -79,8 +79,8 @@ fn ordinal(tensor: &CubeTensor) -> Result<usize, Error> {
 }
 
 impl State {
-    /// The desks of a GPU.
-    fn gpu(&self, ordinal: usize) -> Result<Arc<Desks<Cuda>>, Error> {
+    /// The dispatchers of a GPU.
+    fn gpu(&self, ordinal: usize) -> Result<Arc<OpDispatchers<Cuda>>, Error> {
         let opened = self.gpus[ordinal].get_or_init(|| {
             let device = Cuda::open(ordinal as i32).map_err(|e| e.to_string())?;
             let device = match default_root() {
@@ -90,7 +90,7 @@ impl State {
             let mut settings = self.setup.settings.clone();
             settings.policy = Cuda::usual_policy();
             settings.budget.seconds = self.setup.budget.unwrap_or(SECONDS);
-            Ok(Arc::new(Desks::new(Arc::new(device), self.store.clone(), settings)))
+            Ok(Arc::new(OpDispatchers::new(Arc::new(device), self.store.clone(), settings)))
         });
         opened.clone().map_err(Error::Device)
     }
@@ -112,7 +112,7 @@ impl Place for OnCube {
         Ok(TensorLayout { shape, strides, dtype, align: 1 << start.trailing_zeros() })
     }
 
-    fn desks(tensor: &CubeTensor) -> Result<Arc<Desks<Cuda>>, Error> {
+    fn dispatchers(tensor: &CubeTensor) -> Result<Arc<OpDispatchers<Cuda>>, Error> {
         setup::state().gpu(ordinal(tensor)?)
     }
 
@@ -161,8 +161,8 @@ impl Place for OnCube {
         Ok(unsafe { View::from_raw(buffer.address(), DType::I32, indices.host().len()) })
     }
 
-    fn dispatcher<O: Known>(desks: &Desks<Cuda>) -> &OpDispatcher<O, Cuda> {
-        desks.of::<O>()
+    fn dispatcher<O: Known>(dispatchers: &OpDispatchers<Cuda>) -> &OpDispatcher<O, Cuda> {
+        dispatchers.of::<O>()
     }
 
     fn check<O: Known>(problem: &O::Problem, args: &[Arg<'_, Cuda>], device: &Cuda) -> Result<(), Error> {

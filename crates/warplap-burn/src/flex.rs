@@ -15,7 +15,7 @@ use warplap::{Arg, Cpu, DType, Error};
 
 use crate::activation::Activation;
 use crate::dtype;
-use crate::op_dispatcher::{Desks, OpDispatcher};
+use crate::op_dispatcher::{OpDispatcher, OpDispatchers};
 use crate::place::Place;
 use crate::rival;
 use crate::setup;
@@ -42,7 +42,7 @@ impl Place for OnFlex {
         Ok(TensorLayout { shape: layout.shape().to_vec(), strides: layout.strides().to_vec(), dtype, align: ALIGN })
     }
 
-    fn desks(_: &FlexTensor) -> Result<Arc<Desks<Cpu>>, Error> {
+    fn dispatchers(_: &FlexTensor) -> Result<Arc<OpDispatchers<Cpu>>, Error> {
         Ok(setup::state().cpu())
     }
 
@@ -102,8 +102,8 @@ impl Place for OnFlex {
         })
     }
 
-    fn dispatcher<O: Known>(desks: &Desks<Cpu>) -> &OpDispatcher<O, Cpu> {
-        desks.of::<O>()
+    fn dispatcher<O: Known>(dispatchers: &OpDispatchers<Cpu>) -> &OpDispatcher<O, Cpu> {
+        dispatchers.of::<O>()
     }
 
     fn check<O: Known>(problem: &O::Problem, args: &[Arg<'_, Cpu>], device: &Cpu) -> Result<(), Error> {

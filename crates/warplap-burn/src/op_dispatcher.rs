@@ -1,4 +1,4 @@
-//! Desks: the tuner of an operation on a device and what it has chosen so far. A problem comes in; its slots, and
+//! OpDispatchers: the tuner of an operation on a device and what it has chosen so far. A problem comes in; its slots, and
 //! whether Burn's own implementation is to answer, go out.
 
 use std::sync::{Arc, OnceLock};
@@ -56,23 +56,23 @@ impl<O: Op, D: Device> OpDispatcher<O, D> {
     }
 }
 
-/// The desks of one device, one an operation, set up when an operation is first asked for.
-pub(crate) struct Desks<D: Device> {
+/// The dispatchers of one device, one an operation, set up when an operation is first asked for.
+pub(crate) struct OpDispatchers<D: Device> {
     pub(crate) device: Arc<D>,
     store: Store,
     settings: Settings,
-    desks: ByType,
+    dispatchers: ByType,
 }
 
-impl<D: Device> Desks<D> {
+impl<D: Device> OpDispatchers<D> {
     pub(crate) fn new(device: Arc<D>, store: Store, settings: Settings) -> Self {
-        Desks { device, store, settings, desks: ByType::default() }
+        OpDispatchers { device, store, settings, dispatchers: ByType::default() }
     }
 
     /// The desk of an operation.
     #[inline]
     pub(crate) fn of<O: Raced<D>>(&self) -> &OpDispatcher<O, D> {
-        self.desks.get(|| {
+        self.dispatchers.get(|| {
             let catalog = rival::join(O::catalog());
             let tuner = Tuner::new(self.device.clone(), catalog, self.store.clone(), self.settings.clone());
             let ready = Arc::new(Dispatch::new());

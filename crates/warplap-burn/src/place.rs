@@ -9,7 +9,7 @@ use warplap::ops::registry::Known;
 use warplap::{Arg, DType, Error};
 
 use crate::activation::Activation;
-use crate::op_dispatcher::{Desks, OpDispatcher};
+use crate::op_dispatcher::{OpDispatcher, OpDispatchers};
 use crate::structure::Indices;
 use crate::tensor_layout::TensorLayout;
 use crate::tensors::Plain;
@@ -33,8 +33,8 @@ pub(crate) trait Place: Sized + 'static {
     /// How a tensor lies.
     fn layout_of(tensor: &Self::Tensor, argument: &str) -> Result<TensorLayout, Error>;
 
-    /// The desks of the device that a tensor is on.
-    fn desks(tensor: &Self::Tensor) -> Result<Arc<Desks<Self::Device>>, Error>;
+    /// The dispatchers of the device that a tensor is on.
+    fn dispatchers(tensor: &Self::Tensor) -> Result<Arc<OpDispatchers<Self::Device>>, Error>;
 
     /// The same elements, made contiguous: a copy. Use [`packed`] instead, which counts.
     fn copied(tensor: Self::Tensor) -> Self::Tensor;
@@ -66,7 +66,7 @@ pub(crate) trait Place: Sized + 'static {
     fn indices<'a>(indices: &'a Indices, device: &Self::Device) -> Result<<Self::Device as Device>::View<'a>, Error>;
 
     /// The desk of an operation.
-    fn dispatcher<O: Known>(desks: &Desks<Self::Device>) -> &OpDispatcher<O, Self::Device>;
+    fn dispatcher<O: Known>(dispatchers: &OpDispatchers<Self::Device>) -> &OpDispatcher<O, Self::Device>;
 
     /// Looks at what a signature cannot say of arguments: indices that point outside.
     fn check<O: Known>(

@@ -8,7 +8,7 @@ use arc_swap::{ArcSwap, Guard};
 use warplap::core::store::{Store, open_or_memory};
 use warplap::{Bucket, Cpu, Mode, Settings};
 
-use crate::op_dispatcher::Desks;
+use crate::op_dispatcher::OpDispatchers;
 use crate::rival;
 
 /// How races are run and where their records are kept.
@@ -69,9 +69,9 @@ pub(crate) struct State {
     pub(crate) setup: Setup,
     pub(crate) store: Store,
     warning: Option<String>,
-    cpu: OnceLock<Arc<Desks<Cpu>>>,
+    cpu: OnceLock<Arc<OpDispatchers<Cpu>>>,
     #[cfg(feature = "cuda")]
-    pub(crate) gpus: [OnceLock<Result<Arc<Desks<warplap::Cuda>>, String>>; crate::cube::DEVICES],
+    pub(crate) gpus: [OnceLock<Result<Arc<OpDispatchers<warplap::Cuda>>, String>>; crate::cube::DEVICES],
 }
 
 impl State {
@@ -96,15 +96,15 @@ impl State {
         }
     }
 
-    /// The desks of the CPU.
-    pub(crate) fn cpu(&self) -> Arc<Desks<Cpu>> {
+    /// The dispatchers of the CPU.
+    pub(crate) fn cpu(&self) -> Arc<OpDispatchers<Cpu>> {
         let made = || {
             let cpu = self.setup.threads.map_or_else(Cpu::new, Cpu::with_threads);
             // What was measured beside Burn's own is kept apart from what was measured without it.
             let cpu = cpu.with_library(rival::ID, rival::VERSION);
             let mut settings = self.setup.settings.clone();
             settings.budget.seconds = self.setup.budget.unwrap_or(settings.budget.seconds);
-            Arc::new(Desks::new(Arc::new(cpu), self.store.clone(), settings))
+            Arc::new(OpDispatchers::new(Arc::new(cpu), self.store.clone(), settings))
         };
         self.cpu.get_or_init(made).clone()
     }
