@@ -82,11 +82,11 @@ impl Events {
     }
 }
 
-type Place = Mutex<Option<Option<Events>>>;
+type KeptEvents = Mutex<Option<Option<Events>>>;
 
 /// The events of a device, where its driver has events of a whole context.
-fn events(ordinal: i32) -> Option<(&'static Driver, &'static Place)> {
-    static PLACES: [Place; DEVICES] = [const { Mutex::new(None) }; DEVICES];
+fn events(ordinal: i32) -> Option<(&'static Driver, &'static KeptEvents)> {
+    static PLACES: [KeptEvents; DEVICES] = [const { Mutex::new(None) }; DEVICES];
     Some((driver()?, PLACES.get(usize::try_from(ordinal).ok()?)?))
 }
 

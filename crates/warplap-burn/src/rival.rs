@@ -185,13 +185,13 @@ impl Variant<Attention, Cpu> for Attend {
     }
 }
 
-type Call = dyn Fn(&[Option<FlexTensor>]) -> Option<FlexTensor> + Send + Sync;
+type BurnsCall = dyn Fn(&[Option<FlexTensor>]) -> Option<FlexTensor> + Send + Sync;
 
 /// One of Burn's functions as a kernel.
 struct Called {
     signature: Signature,
     output: usize,
-    call: Box<Call>,
+    call: Box<BurnsCall>,
 }
 
 impl Kernel<Cpu> for Called {

@@ -27,7 +27,7 @@ enum ChainPlace {
     Kept(usize, usize),
 }
 
-struct Step<D: Device> {
+struct ChainStep<D: Device> {
     part: Arc<dyn Part<D>>,
     /// For each slot where its memory is, and whether it is written.
     slots: Vec<Option<(ChainPlace, bool)>>,
@@ -36,7 +36,7 @@ struct Step<D: Device> {
 /// The launches of one partition.
 pub(super) struct Chain<D: Device> {
     device: Arc<D>,
-    steps: Vec<Step<D>>,
+    steps: Vec<ChainStep<D>>,
     /// What lies between launches.
     kept: Vec<Value>,
     /// Sets of memory that nobody uses now. Launches that follow each other on one queue may share a set; whoever is
@@ -63,7 +63,7 @@ impl<D: Ground> Chain<D> {
             let signature = call.task.signature();
             let bound = signature.slots().iter().zip(&call.slots);
             let slots = bound.map(|(slot, value)| Some((place((*value)?)?, slot.is_written()))).collect();
-            steps.push(Step { part, slots });
+            steps.push(ChainStep { part, slots });
         }
         let outline = Graphs::signature(problem).outline();
         let chain = Chain { device: tuners.device.clone(), steps, kept, free: Mutex::default(), outline };
@@ -117,7 +117,7 @@ impl<D: Ground> Chain<D> {
     }
 }
 
-impl<D: Device> Step<D> {
+impl<D: Device> ChainStep<D> {
     /// The slots that read an argument of the graph, and the one that writes it.
     fn at(&self, arg: usize) -> (Option<usize>, impl Iterator<Item = usize>) {
         let of = move |written: bool| {

@@ -7,7 +7,7 @@ use warplap_ops::norm::{self, NormProblem};
 use warplap_ops::rope::{self, Positions, RopeProblem};
 use warplap_ops::{gated, softmax};
 
-use super::fusion_patterns::{Does, Fused, FusionMatch, Launch, Look, NormLaunch, ProductLaunch, Second, Step};
+use super::fusion_patterns::{Does, FusionMatch, Launch, LaunchKind, Look, NormLaunch, ProductLaunch, Second, Step};
 use super::node::{Call, Node, What, columns, element, norm, product, turned};
 use super::task::Task;
 
@@ -82,22 +82,22 @@ fn call(nodes: &[Node], launch: &Launch) -> Option<Call> {
     let node = &nodes[launch.of];
     let gives = launch.gives[0];
     match &launch.fused {
-        Fused::Product(of) => product_call(node, of, gives),
-        Fused::Element { act, join, a, b } => {
+        LaunchKind::Product(of) => product_call(node, of, gives),
+        LaunchKind::Element { act, join, a, b } => {
             use gated::slot;
             let bound = [(slot::A, *a), (slot::B, *b), (slot::Y, gives)];
             Some(Call::new(Task::Gated(element(node, *act, *join)), &bound))
         }
-        Fused::Norm(of) => norm_call(node, of, launch),
-        Fused::Softmax { x, mask: Some(mask), scale: 1.0 } => {
+        LaunchKind::Norm(of) => norm_call(node, of, launch),
+        LaunchKind::Softmax { x, mask: Some(mask), scale: 1.0 } => {
             use softmax::slot;
             let What::Softmax(mut problem) = node.what else { return None };
             problem.mask = problem.rows;
             Some(Call::new(Task::Softmax(problem), &[(slot::X, *x), (slot::MASK, *mask), (slot::Y, gives)]))
         }
-        Fused::Rope { first, bias } => rope_call(nodes, node, *first, *bias),
+        LaunchKind::Rope { first, bias } => rope_call(nodes, node, *first, *bias),
         // Nodes of graphs here are not written out, and have no losses.
-        Fused::Softmax { .. } | Fused::Attention { .. } | Fused::ProjectedLoss { .. } => None,
+        LaunchKind::Softmax { .. } | LaunchKind::Attention { .. } | LaunchKind::ProjectedLoss { .. } => None,
     }
 }
 

@@ -15,8 +15,10 @@ const NOT_NAMES: [&str; 19] = [
 const EITHER: [&str; 1] = ["OpenMp"];
 
 /// The packages that are held to it.
-const PACKAGES: [&str; 13] =
-    ["core", "worker", "cpu", "cuda", "report", "graph", "session", "spec", "cli", "fleet", "standin", "fuzz", "py"];
+const PACKAGES: [&str; 14] = [
+    "core", "worker", "cpu", "cuda", "report", "graph", "session", "spec", "cli", "fleet", "standin", "fuzz", "py",
+    "burn",
+];
 
 fn sources(folder: &Path, all: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).expect("a folder") {

@@ -1,6 +1,6 @@
 //! Attention that is written out: two products with a softmax between them.
 
-use super::{Does, Fused, FusionMatch, Look, softmaxes};
+use super::{Does, FusionMatch, LaunchKind, Look, softmaxes};
 
 /// softmax(scale · q · kᵀ + mask) · v.
 pub(super) fn written_out(look: &Look, at: usize) -> Vec<FusionMatch> {
@@ -17,7 +17,7 @@ pub(super) fn written_out(look: &Look, at: usize) -> Vec<FusionMatch> {
         if !look.is_read_outside(turned, &[scores]) {
             steps.push(turned);
         }
-        let fused = Fused::Attention { qkv: [q, k, v], mask: form.mask, scale: form.scale };
+        let fused = LaunchKind::Attention { qkv: [q, k, v], mask: form.mask, scale: form.scale };
         Some(look.fused("attention".into(), fused, &steps, at))
     })
     .collect()

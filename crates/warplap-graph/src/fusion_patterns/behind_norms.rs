@@ -4,7 +4,7 @@
 use warplap_ops::gemm::Activation;
 use warplap_ops::norm::Kind;
 
-use super::{Does, Front, Fused, FusionMatch, Launch, Look, named, products};
+use super::{Does, Front, FusionMatch, Launch, LaunchKind, Look, named, products};
 
 /// Products of one norm at the most: q, k and v, and one more.
 const MOST: usize = 4;
@@ -15,7 +15,7 @@ pub(super) fn product(look: &Look, at: usize) -> Vec<FusionMatch> {
     result.extend(products::gated(look, at));
     if let Some(plain) = products::product(look, at) {
         let name = products::word(plain.layout).to_string();
-        result.push(look.fused(name, Fused::Product(plain), &[at], at));
+        result.push(look.fused(name, LaunchKind::Product(plain), &[at], at));
     }
     result.into_iter().filter_map(|one| behind(look, one)).collect()
 }
@@ -34,7 +34,7 @@ fn norm(look: &Look, value: usize) -> Option<(usize, usize, Front)> {
 /// The same behind the norm that gives what it multiplies.
 fn behind(look: &Look, mut result: FusionMatch) -> Option<FusionMatch> {
     let launch = result.launches.first_mut()?;
-    let Fused::Product(product) = &mut launch.fused else { return None };
+    let LaunchKind::Product(product) = &mut launch.fused else { return None };
     let (front, x, norm) = norm(look, product.x)?;
     // A reshape between the two makes other rows of the same numbers.
     if look.steps[front].columns != look.steps[launch.of].read_columns {
@@ -66,7 +66,7 @@ pub(super) fn several(look: &Look, at: usize) -> Vec<FusionMatch> {
             return Vec::new();
         }
         let product = super::ProductLaunch { x, front: Some(norm), ..plain };
-        launches.push(Launch { of: *reader, fused: Fused::Product(product), gives: vec![look.output(*reader)] });
+        launches.push(Launch { of: *reader, fused: LaunchKind::Product(product), gives: vec![look.output(*reader)] });
     }
     let name = format!("norm_linears_{}", readers.len());
     let outputs = readers.iter().copied().collect();

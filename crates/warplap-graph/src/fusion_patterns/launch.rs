@@ -9,14 +9,14 @@ pub struct Launch {
     /// The step whose sizes it has.
     pub of: usize,
     /// What it does.
-    pub fused: Fused,
+    pub fused: LaunchKind,
     /// The values it writes.
     pub gives: Vec<usize>,
 }
 
 /// What a launch does, and the values it reads.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Fused {
+pub enum LaunchKind {
     /// A product with what comes before and after it.
     Product(ProductLaunch),
     /// act(a), joined with b.

@@ -2,7 +2,7 @@
 
 use warplap_ops::gemm::Layout;
 
-use super::{Does, Fused, FusionMatch, Look, products};
+use super::{Does, FusionMatch, LaunchKind, Look, products};
 
 /// The losses of a projection, whose logits nobody else reads.
 pub(super) fn projected(look: &Look, at: usize) -> Vec<FusionMatch> {
@@ -13,6 +13,6 @@ pub(super) fn projected(look: &Look, at: usize) -> Vec<FusionMatch> {
     let Some(plain) = products::product(look, front).filter(|plain| plain.layout == Layout::Col) else {
         return Vec::new();
     };
-    let fused = Fused::ProjectedLoss { loss: at, x: plain.x, w: plain.w, bias: plain.bias };
+    let fused = LaunchKind::ProjectedLoss { loss: at, x: plain.x, w: plain.w, bias: plain.bias };
     vec![look.fused("linear_cross_entropy".into(), fused, &[front, at], at)]
 }

@@ -25,7 +25,7 @@ use warplap_ops::gemm::{Activation, Join};
 
 use crate::partition::{Cover, Graph};
 
-pub use launch::{Front, Fused, Launch, NormLaunch, ProductLaunch, Second};
+pub use launch::{Front, Launch, LaunchKind, NormLaunch, ProductLaunch, Second};
 pub use step::{Does, Step};
 
 /// What stands in the place of several steps.
@@ -154,7 +154,7 @@ impl Look {
     }
 
     /// A match of steps, the last of which is all that it leaves; its one launch has that one's sizes.
-    fn fused(&self, name: String, fused: Fused, steps: &[usize], last: usize) -> FusionMatch {
+    fn fused(&self, name: String, fused: LaunchKind, steps: &[usize], last: usize) -> FusionMatch {
         let launch = Launch { of: last, fused, gives: vec![self.output(last)] };
         FusionMatch { name, launches: vec![launch], steps: self.whole(steps), outputs: [last].into() }
     }

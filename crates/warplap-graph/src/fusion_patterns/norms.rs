@@ -1,6 +1,6 @@
 //! Norms with what comes before them: a line added to all rows, elements dropped, a sum.
 
-use super::{Does, Fused, FusionMatch, Launch, Look, NormLaunch, named};
+use super::{Does, FusionMatch, Launch, LaunchKind, Look, NormLaunch, named};
 
 /// A norm with everything before it that one launch can do. The sum is kept where somebody else reads it.
 pub(super) fn fronts(look: &Look, at: usize) -> Vec<FusionMatch> {
@@ -17,7 +17,7 @@ pub(super) fn fronts(look: &Look, at: usize) -> Vec<FusionMatch> {
             outputs.insert(sum);
             gives.push(total);
         }
-        let launches = vec![Launch { of: at, fused: Fused::Norm(norm), gives }];
+        let launches = vec![Launch { of: at, fused: LaunchKind::Norm(norm), gives }];
         FusionMatch { name: named(words), launches, steps: look.whole(steps), outputs }
     };
     let mut result = Vec::new();

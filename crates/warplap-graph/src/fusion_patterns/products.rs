@@ -2,7 +2,7 @@
 
 use warplap_ops::gemm::{Activation, Join, Layout};
 
-use super::{Does, Fused, FusionMatch, Look, ProductLaunch, Second, named};
+use super::{Does, FusionMatch, LaunchKind, Look, ProductLaunch, Second, named};
 
 /// A product, with or without a bias, that is activated, joined with something else, or both.
 pub(super) fn epilogue(look: &Look, at: usize) -> Vec<FusionMatch> {
@@ -52,7 +52,7 @@ fn finished(
     }
     let join = joined.map_or(Join::None, |(join, _)| join);
     let name = named(&[word(plain.layout), act.name(), join.name()]);
-    let mut result = look.fused(name, Fused::Product(ProductLaunch { act, joined, ..plain }), steps, last);
+    let mut result = look.fused(name, LaunchKind::Product(ProductLaunch { act, joined, ..plain }), steps, last);
     result.launches[0].of = p;
     Some(result)
 }
@@ -91,7 +91,7 @@ fn paired(look: &Look, act: Activation, [gate, up]: [usize; 2], last: usize, ste
     }
     let name = named(&[&gate_name(one.layout), act.name()]);
     let launch = ProductLaunch { act, second: Some(Second::Weight(other.w)), ..one };
-    let mut result = look.fused(name, Fused::Product(launch), steps, last);
+    let mut result = look.fused(name, LaunchKind::Product(launch), steps, last);
     result.launches[0].of = gate;
     Some(result)
 }
@@ -113,7 +113,7 @@ fn of_halves(
     let plain = product(look, p).filter(|plain| plain.bias.is_none() && plain.layout == Layout::Col)?;
     let launch = ProductLaunch { act, second: Some(Second::Half(first)), ..plain };
     let name = named(&["gated_halves", act.name()]);
-    let mut result = look.fused(name, Fused::Product(launch), &[steps, &[p]].concat(), last);
+    let mut result = look.fused(name, LaunchKind::Product(launch), &[steps, &[p]].concat(), last);
     result.launches[0].of = p;
     Some(result)
 }

@@ -1,6 +1,6 @@
 //! Turns with what comes before them or stands beside them.
 
-use super::{Does, Fused, FusionMatch, Launch, Look, ProductLaunch, named, products};
+use super::{Does, FusionMatch, Launch, LaunchKind, Look, ProductLaunch, named, products};
 
 // Where a turn reads its second tensor, its tables, its positions and its bias.
 const K: usize = 1;
@@ -26,9 +26,9 @@ pub(super) fn biased(look: &Look, at: usize) -> Vec<FusionMatch> {
         return Vec::new();
     }
     let name = named(&[products::word(product.layout), "bias_rope"]);
-    let turn = Fused::Rope { first: None, bias: product.bias };
+    let turn = LaunchKind::Rope { first: None, bias: product.bias };
     let mut result = look.fused(name, turn, &[front, at], at);
-    let plain = Fused::Product(ProductLaunch { bias: None, ..product });
+    let plain = LaunchKind::Product(ProductLaunch { bias: None, ..product });
     result.launches.insert(0, Launch { of: front, fused: plain, gives: vec![look.output(front)] });
     vec![result]
 }
@@ -46,7 +46,8 @@ pub(super) fn two(look: &Look, at: usize) -> Vec<FusionMatch> {
     else {
         return Vec::new();
     };
-    let mut result = look.fused("rope_pair".into(), Fused::Rope { first: Some(first), bias: None }, &[first, at], at);
+    let mut result =
+        look.fused("rope_pair".into(), LaunchKind::Rope { first: Some(first), bias: None }, &[first, at], at);
     result.outputs.insert(first);
     result.launches[0].gives.insert(0, look.output(first));
     vec![result]

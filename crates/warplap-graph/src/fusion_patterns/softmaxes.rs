@@ -1,6 +1,6 @@
 //! Softmax with what comes before it.
 
-use super::{Does, Fused, FusionMatch, Look, named};
+use super::{Does, FusionMatch, LaunchKind, Look, named};
 
 /// A softmax that takes a factor, a mask, or both in.
 pub(super) struct Form {
@@ -48,7 +48,7 @@ pub(super) fn scaled_and_masked(look: &Look, at: usize) -> Vec<FusionMatch> {
     let each = all.map(|Form { steps, x, mask, scale }| {
         let masked = if mask.is_some() { "mask" } else { "" };
         let name = named(&["softmax", masked, if scale == 1.0 { "" } else { "scale" }]);
-        look.fused(name, Fused::Softmax { x, mask, scale }, &steps, at)
+        look.fused(name, LaunchKind::Softmax { x, mask, scale }, &steps, at)
     });
     each.collect()
 }

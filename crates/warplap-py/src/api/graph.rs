@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use warplap::graph::fusion_patterns::{Does, Fused, FusionMatch, Launch, Look, Second, Step};
+use warplap::graph::fusion_patterns::{Does, FusionMatch, Launch, LaunchKind, Look, Second, Step};
 use warplap::graph::partition::{Cover, Graph, Size};
 use warplap::report::graph_page::Page;
 
@@ -83,7 +83,7 @@ macro_rules! dict {
 fn launch_row<'py>(py: Python<'py>, launch: &Launch) -> PyResult<Bound<'py, PyDict>> {
     let gives = &launch.gives;
     match &launch.fused {
-        Fused::Product(of) => {
+        LaunchKind::Product(of) => {
             let (second, half) = match of.second {
                 None => (None, None),
                 Some(Second::Weight(w)) => (Some(w), None),
@@ -96,23 +96,23 @@ fn launch_row<'py>(py: Python<'py>, launch: &Launch) -> PyResult<Bound<'py, PyDi
                 join: join, other: other, second: second, half: half, eps: eps, gain: gain,
             )
         }
-        Fused::Element { act, join, a, b } => {
+        LaunchKind::Element { act, join, a, b } => {
             dict!(py, gives: gives, does: "element", a: a, b: b, act: named(act.name()), join: join.name())
         }
-        Fused::Norm(of) => dict!(
+        LaunchKind::Norm(of) => dict!(
             py, gives: gives, does: "norm", x: of.x, residual: of.residual, weight: of.weight, bias: of.bias,
             kind: of.kind.name(), eps: of.eps, before: of.before, dropout: of.dropout, writes_sum: of.writes_sum,
         ),
-        Fused::Softmax { x, mask, scale } => {
+        LaunchKind::Softmax { x, mask, scale } => {
             dict!(py, gives: gives, does: "softmax", x: x, mask: mask, scale: scale)
         }
-        Fused::Attention { qkv, mask, scale } => {
+        LaunchKind::Attention { qkv, mask, scale } => {
             dict!(py, gives: gives, does: "attention", qkv: qkv, mask: mask, scale: scale)
         }
-        Fused::Rope { first, bias } => {
+        LaunchKind::Rope { first, bias } => {
             dict!(py, gives: gives, does: "rope", of: launch.of, first: first, bias: bias)
         }
-        Fused::ProjectedLoss { loss, x, w, bias } => {
+        LaunchKind::ProjectedLoss { loss, x, w, bias } => {
             dict!(py, gives: gives, does: "projected_loss", loss: loss, x: x, w: w, bias: bias)
         }
     }
