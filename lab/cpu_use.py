@@ -173,10 +173,10 @@ def behind_parallel_work(options) -> list[dict]:
 
         pairs = {side: [(median(c, False), median(c, True)) for _ in range(7)] for side, c in
                  (("warplap", ours), ("torch", theirs))}  # fmt: skip
-        for side, found in pairs.items():
-            row = {"problem": name, "side": side, "alone_us": statistics.median(p[0] for p in found)}
-            row |= {"behind_us": statistics.median(p[1] for p in found)}
-            row |= {"ratio": statistics.median(p[1] / p[0] for p in found)}
+        for side, samples in pairs.items():
+            row = {"problem": name, "side": side, "alone_us": statistics.median(p[0] for p in samples)}
+            row |= {"behind_us": statistics.median(p[1] for p in samples)}
+            row |= {"ratio": statistics.median(p[1] / p[0] for p in samples)}
             rows.append(row)
     print(f"{'problem':30s} {'side':8s} {'alone µs':>9s} {'behind µs':>10s} {'ratio':>6s}")
     for r in rows:

@@ -90,12 +90,12 @@ def cases():
 
 def outcomes(line):
     """What became of each value of KIND, in words."""
-    found = {}
+    verdicts = {}
     for trial in line["trials"]:
         word = trial.get("rejection") or "right"
         kind = trial["config"].get("KIND", trial["variant"])
-        found.setdefault(kind, set()).add("right" if word == "outpaced" else word)
-    return found
+        verdicts.setdefault(kind, set()).add("right" if word == "outpaced" else word)
+    return verdicts
 
 
 def main():
@@ -123,18 +123,18 @@ def main():
                 good = ended.returncode == 2 and all(words in ended.stderr for words in expected)
                 said = ended.stderr.strip()
             else:
-                found = outcomes(json.loads(ended.stdout.splitlines()[0])) if ended.returncode == 0 else {}
-                good = all(found.get(kind) == {word} for kind, word in expected.items())
-                said = str(found) if ended.returncode == 0 else ended.stderr.strip()
+                verdicts = outcomes(json.loads(ended.stdout.splitlines()[0])) if ended.returncode == 0 else {}
+                good = all(verdicts.get(kind) == {word} for kind, word in expected.items())
+                said = str(verdicts) if ended.returncode == 0 else ended.stderr.strip()
             failed += not good
             print(f"{'ok  ' if good else 'FAIL'} {seconds:5.1f} s  {name}\n       {said[:400]}", flush=True)
         ended, seconds = tune(HERE / "examples/blur-cuda/blur.toml", "--budget", "10")
         line = json.loads(ended.stdout.splitlines()[0]) if ended.returncode == 0 else {}
-        found = outcomes(line) if line else {}
-        good = bool(line) and all(words == {"right"} for words in found.values())
+        verdicts = outcomes(line) if line else {}
+        good = bool(line) and all(words == {"right"} for words in verdicts.values())
         failed += not good
         said = {key: line.get(key) for key in ("winner", "median_us", "speedup_reference")} if line else ended.stderr
-        print(f"{'ok  ' if good else 'FAIL'} {seconds:5.1f} s  examples/blur-cuda\n       {said} {found}")
+        print(f"{'ok  ' if good else 'FAIL'} {seconds:5.1f} s  examples/blur-cuda\n       {said} {verdicts}")
     sys.exit(1 if failed else 0)
 
 

@@ -165,9 +165,9 @@ def main():
         ratios, firsts = [], []
         with torch.no_grad():
             for name in args.only.split(","):
-                found = run(name, args)
-                ratios += found[0]
-                firsts += found[1]
+                results = run(name, args)
+                ratios += results[0]
+                firsts += results[1]
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         kinds = [how(first) for first in firsts]
         counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("raced", "a few", "told"))

@@ -94,5 +94,5 @@ def loss(args):
         except (RuntimeError, torch.OutOfMemoryError) as why:
             line(name, "refused", str(why)[:100], "", "")
             continue
-        told = ", ".join(f"{error:.0e}" for error in errors)
-        line(name, f"{took * 1e3:.2f}", f"{most:.2f}", f"{alone * 1e3:.2f}", told)
+        error_text = ", ".join(f"{error:.0e}" for error in errors)
+        line(name, f"{took * 1e3:.2f}", f"{most:.2f}", f"{alone * 1e3:.2f}", error_text)

@@ -84,9 +84,9 @@ def pair_texts():
         pad, size = pick([0, 0, 0, 8, 1]), TYPES[dtype].itemsize
         lds = (m if a == "col" else k) + pad, (k if b == "col" else n) + pad, n + pad
         align = 64 if pad == 0 and all(ld * size % 16 == 0 for ld in lds) else size
-        lie = f"a={a},b={b},lda={lds[0]},ldb={lds[1]},ldc={lds[2]},align={align}"
+        layout = f"a={a},b={b},lda={lds[0]},ldb={lds[1]},ldc={lds[2]},align={align}"
         tf32 = ",tf32=true" if dtype == "f32" and pick([True, False]) else ""
-        yield f"m={m},n={n},k={k},dtype={dtype},{lie},act={pick(list(ACTS))},pair=true{tf32}"
+        yield f"m={m},n={n},k={k},dtype={dtype},{layout},act={pick(list(ACTS))},pair=true{tf32}"
 
 
 def matrix(rows, columns, order, ld, dtype):
@@ -136,37 +136,37 @@ def rope_texts():
 
 def whole(f):
     """The numbers of a problem of rope."""
-    found = {name: int(value) for name, value in f.items() if value.isdigit()}
-    return {"hk": 0, "plain": 0, "rot": found["d"], "n": found["rows"], **found}
+    sizes = {name: int(value) for name, value in f.items() if value.isdigit()}
+    return {"hk": 0, "plain": 0, "rot": sizes["d"], "n": sizes["rows"], **sizes}
 
 
 def rope_inputs(f):
     w, dtype, angle = whole(f), TYPES[f["dtype"]], TYPES[f.get("table", f["dtype"])]
     columns = w["rot"] if "wide" in f else w["rot"] // 2
-    found = {"x": strided(w["rows"], (w["h"], w["d"]), w.get("ld", w["h"] * w["d"]), dtype)}
+    tensors = {"x": strided(w["rows"], (w["h"], w["d"]), w.get("ld", w["h"] * w["d"]), dtype)}
     if w["hk"]:
-        found["k"] = strided(w["rows"], (w["hk"], w["d"]), w.get("ldk", w["hk"] * w["d"]), dtype)
-    found |= {name: strided(w["n"], (columns,), w.get("ldt", columns), angle) for name in ("cos", "sin")}
+        tensors["k"] = strided(w["rows"], (w["hk"], w["d"]), w.get("ldk", w["hk"] * w["d"]), dtype)
+    tensors |= {name: strided(w["n"], (columns,), w.get("ldt", columns), angle) for name in ("cos", "sin")}
     if "positions" in f:
         kind = {"i32": torch.int32, "i64": torch.int64}[f["positions"]]
-        found["positions"] = torch.randint(0, w["n"], (w["rows"],), device="cuda", dtype=kind)
+        tensors["positions"] = torch.randint(0, w["n"], (w["rows"],), device="cuda", dtype=kind)
     if "bias" in f:
-        found["bias"] = torch.randn((w["h"] + w["hk"]) * w["d"], device="cuda").to(dtype)
-    return found
+        tensors["bias"] = torch.randn((w["h"] + w["hk"]) * w["d"], device="cuda").to(dtype)
+    return tensors
 
 
-def rope_answer(f, given):
+def rope_answer(f, tensors):
     """In float64, by a matrix for each row."""
     w, wide, neighbours = whole(f), "wide" in f, f["pairs"] == "interleaved"
     rot, d, heads = w["rot"], w["d"], w["h"] + w["hk"]
-    y = torch.cat([given[name].double() for name in ("x", "k") if name in given], 1)
-    if "bias" in given:
-        y = y + given["bias"].double().view(heads, d)
-    at = given["positions"].long() if "positions" in given else torch.arange(w["rows"], device="cuda") % w["n"]
+    y = torch.cat([tensors[name].double() for name in ("x", "k") if name in tensors], 1)
+    if "bias" in tensors:
+        y = y + tensors["bias"].double().view(heads, d)
+    at = tensors["positions"].long() if "positions" in tensors else torch.arange(w["rows"], device="cuda") % w["n"]
     j = torch.arange(rot, device="cuda")
     other = j ^ 1 if neighbours else (j + rot // 2) % rot
     column = j if wide else j // 2 if neighbours else j % (rot // 2)
-    cos, sin = (given[name].double()[at][:, column] for name in ("cos", "sin"))
+    cos, sin = (tensors[name].double()[at][:, column] for name in ("cos", "sin"))
     turn = torch.zeros(w["rows"], rot, rot, device="cuda", dtype=torch.float64)
     turn[:, j, j] = cos
     turn[:, j, other] = torch.where(j < other, -sin, sin)
@@ -177,23 +177,23 @@ def rope_answer(f, given):
 
 
 def prove_rope(f):
-    w, given = whole(f), rope_inputs(f)
-    want, reach = rope_answer(f, given)
+    w, tensors = whole(f), rope_inputs(f)
+    want, reach = rope_answer(f, tensors)
     text = ",".join(f"{name}={value}" for name, value in f.items())
     if "inplace" in f:
-        warplap.run(f"rope:{text}", given)
-        outs = [given[name] for name in ("x", "k") if name in given]
+        warplap.run(f"rope:{text}", tensors)
+        outs = [tensors[name] for name in ("x", "k") if name in tensors]
     else:
-        empty = lambda heads: torch.full((w["rows"], heads, w["d"]), math.nan, device="cuda", dtype=given["x"].dtype)
+        empty = lambda heads: torch.full((w["rows"], heads, w["d"]), math.nan, device="cuda", dtype=tensors["x"].dtype)
         slots = {name: empty(heads) for name, heads in (("y", w["h"]), ("yk", w["hk"])) if heads}
-        warplap.run(f"rope:{text}", given | slots)
+        warplap.run(f"rope:{text}", tensors | slots)
         outs = list(slots.values())
     allowed = 1.001 * ROUND[f["dtype"]] * want.abs() + 4 * ROUND["f32"] * reach + 3e-8
-    written = any(name in given and not gaps_hold(given[name]) for name in ("x", "k"))
+    written = any(name in tensors and not padding_is_untouched(tensors[name]) for name in ("x", "k"))
     return share(torch.cat(outs, 1), want, allowed), "wrote between rows" if written else ""
 
 
-def gaps_hold(t):
+def padding_is_untouched(t):
     """Whether what lies between rows is as it was."""
     rows, width = t.shape[0], t.shape[1] * t.shape[2]
     gap = t.stride(0) - width

@@ -98,14 +98,14 @@ def rivals(q, k, v, **facts):
 
         return call
 
-    found = {}
+    calls = {}
     for name, backend in BACKENDS.items():
         try:
             by(backend)()
-            found[name] = by(backend)
+            calls[name] = by(backend)
         except RuntimeError:
             pass
-    return found
+    return calls
 
 
 def row(rows, part, name, times, note=""):
@@ -164,13 +164,13 @@ def training(rows, args):
             "warplap": lambda q, k, v: warplap.attention(q, k, v, is_causal=causal, enable_gqa=gqa),
             "torch": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=gqa),
         }
-        found = torch.autograd.grad(lanes["warplap"](*leaves), leaves, grad)
+        gradients = torch.autograd.grad(lanes["warplap"](*leaves), leaves, grad)
         wide = [t[-1, -1].detach().double().requires_grad_() for t in leaves]
         scores = hide(causal)(wide[0] @ wide[1].T * wide[0].shape[-1] ** -0.5)
         wanted = torch.autograd.grad(scores.softmax(-1) @ wide[2], wide, grad[-1, -1].double())
-        holds(f"dq of {name}", found[0], wanted[0])
+        holds(f"dq of {name}", gradients[0], wanted[0])
         if not gqa:
-            holds(f"dk of {name}", found[1], wanted[1]), holds(f"dv of {name}", found[2], wanted[2])
+            holds(f"dk of {name}", gradients[1], wanted[1]), holds(f"dv of {name}", gradients[2], wanted[2])
         peaks = {lane: peak(call, leaves, grad) for lane, call in lanes.items()}
         times = {lane: [] for lane in lanes}
         for i in range(args.rounds + 2):
@@ -290,7 +290,7 @@ def per_call(call, count=300, waits=False):
     return took
 
 
-def gaps(rows, args):
+def strided_views(rows, args):
     """q, k and v are parts of one projection: torch reads them where they lie."""
     print("\n| parts of one projection | warplap µs | others µs | best other / warplap | |\n|---|---|---|---|---|")
     for b, s, h, d, causal in ((16, 512, 16, 64, False), (1, 4096, 32, 128, True), (2, 64, 16, 64, False)):
@@ -318,8 +318,9 @@ def host(rows, args):
     grad = torch.randn_like(q)
 
     ours, theirs = warplap.attention, F.scaled_dot_product_attention
-    for name, given, both in (("forward", (q, k, v), False), ("forward, gradients wanted", leaves, False), ("and backward", leaves, True)):
-        lane = lambda f: (lambda: torch.autograd.grad(f(*given), given, grad)) if both else (lambda: f(*given))
+    forward_alone, with_graph = ("forward", (q, k, v), False), ("forward, gradients wanted", leaves, False)
+    for name, inputs, both in (forward_alone, with_graph, ("and backward", leaves, True)):
+        lane = lambda f: (lambda: torch.autograd.grad(f(*inputs), inputs, grad)) if both else (lambda: f(*inputs))
         times = {"warplap": [], "torch": []}
         for _ in range(args.rounds):
             times["warplap"].append(per_call(lane(ours))), times["torch"].append(per_call(lane(theirs)))
@@ -339,7 +340,8 @@ def main():
     versions = {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "warplap": warplap.__version__}
     print(f"{torch.cuda.get_device_name()}, " + ", ".join(f"{k} {v}" for k, v in versions.items()) + f"; {args.rounds} rounds")
     warplap.configure(budget=args.budget, bucket="exact")
-    parts = {"forward": forward, "training": training, "features": features, "paged": paged, "gaps": gaps, "host": host}
+    parts = {"forward": forward, "training": training, "features": features, "paged": paged, "gaps": strided_views}
+    parts["host"] = host
     rows = []
     for part in args.parts.split(","):
         parts[part](rows, args)

@@ -43,7 +43,7 @@ class Case:
         self.causal, self.scale = causal, d**-0.5
         self.problem = f"attention_grad:b={b},h={h},sq={s},sk={s},d={d},dtype=bf16,causal={str(causal).lower()}"
         self.flops = 2.0 * b * h * (s * (s + 1) / 2 if causal else s * s) * 5 * d
-        self.found, self.lanes = {}, {}
+        self.gradients, self.lanes = {}, {}
         self.flash()
         self.cudnn()
 
@@ -54,15 +54,15 @@ class Case:
         self.out, self.lse = out.contiguous(), lse[..., : q.shape[2]].contiguous()
 
         def call(i=0):
-            self.found["flash"] = aten._scaled_dot_product_flash_attention_backward(
+            self.gradients["flash"] = aten._scaled_dot_product_flash_attention_backward(
                 self.grad, q, k, v, out, lse, cum_q, cum_k, max_q, max_k, 0.0, self.causal, seed, offset, scale=self.scale
             )[:3]
 
         self.lanes["flash"] = call
         mine = [torch.empty_like(t) for t in (q, k, v)]
-        given = {"q": q, "k": k, "v": v, "out": self.out, "lse": self.lse, "grad": self.grad}
-        given |= dict(zip(("dq", "dk", "dv"), mine))
-        self.mine, self.lanes["warplap"] = mine, lambda i=0: warplap.run(self.problem, given)
+        tensors = {"q": q, "k": k, "v": v, "out": self.out, "lse": self.lse, "grad": self.grad}
+        tensors |= dict(zip(("dq", "dk", "dv"), mine))
+        self.mine, self.lanes["warplap"] = mine, lambda i=0: warplap.run(self.problem, tensors)
 
     def cudnn(self):
         q, k, v = self.q, self.k, self.v
@@ -76,7 +76,7 @@ class Case:
         cum_q, cum_k, max_q, max_k, seed, offset = rest[:6]
 
         def call(i=0):
-            self.found["cudnn"] = aten._scaled_dot_product_cudnn_attention_backward(
+            self.gradients["cudnn"] = aten._scaled_dot_product_cudnn_attention_backward(
                 self.grad, q, k, v, out, lse, seed, offset, None, cum_q, cum_k, max_q, max_k, 0.0, self.causal, scale=self.scale
             )
 
@@ -87,13 +87,13 @@ class Case:
         for t in self.mine:
             t.fill_(math.nan)
         self.lanes[name]()
-        found = self.mine if name == "warplap" else self.found[name]
+        gradients = self.mine if name == "warplap" else self.gradients[name]
         wide = [t[-1, -1].double().requires_grad_() for t in (self.q, self.k, self.v)]
         scores = wide[0] @ wide[1].T * self.scale
         if self.causal:
             scores = scores.masked_fill(torch.ones_like(scores, dtype=torch.bool).triu(1), -math.inf)
         right = torch.autograd.grad(scores.softmax(-1) @ wide[2], wide, self.grad[-1, -1].double())
-        for which, (got, want) in zip("qkv", zip(found, right)):
+        for which, (got, want) in zip("qkv", zip(gradients, right)):
             off = ((got[-1, -1].double() - want).norm() / want.norm()).item()
             if not off < 0.01:
                 raise SystemExit(f"{self.problem}: d{which} of {name} is off by {off}")

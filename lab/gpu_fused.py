@@ -36,7 +36,7 @@ def compiled(fn, args):
 
 def held(name, lanes, right, most):
     """Those of the lanes that run, held to the right answer; ours must be there. The farthest of ours."""
-    found, worst = {}, 0.0
+    calls, worst = {}, 0.0
     for lane, call in lanes.items():
         try:
             call()
@@ -48,13 +48,13 @@ def held(name, lanes, right, most):
             print(f"{name}: {lane} is left out: {str(why)[:120]}", file=sys.stderr)
             continue
         if lane == "that mm alone":  # another product, for its time
-            found[lane] = lambda _=0, call=call: call()
+            calls[lane] = lambda _=0, call=call: call()
             continue
         bad = off(got, right)
         assert bad < (most if lane == "warplap" else 2.5 * most), f"{name}: {lane} is off by {bad}"
         worst = max(worst, bad) if lane.startswith(("warplap", "ours")) else worst
-        found[lane] = lambda _=0, call=call: call()
-    return found, worst
+        calls[lane] = lambda _=0, call=call: call()
+    return calls, worst
 
 
 def layer(name, lanes, right, args, asked="–", who="", most=6e-3):
@@ -66,8 +66,8 @@ def layer(name, lanes, right, args, asked="–", who="", most=6e-3):
     rival = min((lane for lane in us if not lane.startswith(("warplap", "ours", "that mm"))), key=us.get)
     ratio, low, high = quartiles([b / a for a, b in zip(times["warplap"], times[rival])])
     others = ", ".join(f"{lane} {t:.1f}" for lane, t in us.items() if lane != "warplap")
-    told = f"**{ratio:.2f}** ({low:.2f}–{high:.2f}) of {rival}"
-    line(name, f"{us['warplap']:.1f}", told, asked, others, who, f"{worst:.0e}")
+    ratio_text = f"**{ratio:.2f}** ({low:.2f}–{high:.2f}) of {rival}"
+    line(name, f"{us['warplap']:.1f}", ratio_text, asked, others, who, f"{worst:.0e}")
 
 
 LAYERS = ("layer", "warplap µs", "best rival / warplap", "asked", "others µs", "winner", "off")
@@ -172,12 +172,12 @@ def mlp(args):
     for m, asked in with_asked(args.rows, (1.15, 1.06, 1.07)):
         x = make(m, k)
         theirs = lambda x, gate, up, down: F.linear(apart(x, gate, up), down)
-        given = x, gate, up, down
-        right = theirs(*(t.double() for t in given))
+        inputs = x, gate, up, down
+        right = theirs(*(t.double() for t in inputs))
         run, fused = compiled(theirs, args), warplap.fuse(theirs, dynamic=False, mode=args.mode)
         ours = lambda: warplap.linear(warplap.gated_linear(x, gate, up), down)
-        lanes = {"warplap": ours, "ours by fuse": lambda: fused(*given)}
-        lanes |= {"eager": lambda: theirs(*given), "compiled": lambda: run(*given)}
+        lanes = {"warplap": ours, "ours by fuse": lambda: fused(*inputs)}
+        lanes |= {"eager": lambda: theirs(*inputs), "compiled": lambda: run(*inputs)}
         ours()  # races
         who = f"{variant('act=silu,pair=true', m, n, k)}, {warplap.explain(warplap.linear, make(m, n), down).variant}"
         layer(f"SwiGLU and down, {m}×{k}→{n}→{k}", lanes, right, args, asked, who, most=8e-3)
@@ -201,8 +201,9 @@ def norm_linear(args):
         lanes["that mm alone"] = lambda: F.linear(x, w)
         with torch.no_grad():
             fused(x, gain, w)
-        found = fused.decisions[-1]
-        who = f"{variant('rms=1e-6', m, n, n)}; fuse: {' + '.join(found.winner.kinds) if found.winner else found.form}"
+        decision = fused.decisions[-1]
+        by_fuse = " + ".join(decision.winner.kinds) if decision.winner else decision.form
+        who = f"{variant('rms=1e-6', m, n, n)}; fuse: {by_fuse}"
         layer(f"RMSNorm, linear, {m}×{n}→{n}", lanes, right, args, asked, who, most=8e-3)
         print(fused.explain(), file=sys.stderr, flush=True)
 
@@ -211,16 +212,16 @@ def rope(args):
     """Answers of all forms are held to float64 by the proofs."""
     head("rope", "tokens", "warplap µs", "eager", "compiled", "compiled / warplap", "TB/s")
     for tokens in (args.rows[0], args.rows[-1]):
-        for name, moved, ours, theirs, given in gpu_rope.turns(tokens):
+        for name, moved, ours, theirs, inputs in gpu_rope.turns(tokens):
             torch._dynamo.reset()
             run = torch.compile(theirs)
-            lanes = {"warplap": ours, "eager": lambda: theirs(*given), "compiled": lambda: run(*given)}
+            lanes = {"warplap": ours, "eager": lambda: theirs(*inputs), "compiled": lambda: run(*inputs)}
             with torch.no_grad():
                 times = race({lane: lambda _, call=call: call() for lane, call in lanes.items()}, 1, args.rounds, "use")
             us = [statistics.median(times[lane]) * 1e6 for lane in lanes]
             ratio = quartiles([b / a for a, b in zip(times["warplap"], times["compiled"])])
-            told = "**{:.2f}** ({:.2f}–{:.2f})".format(*ratio)
-            line(name, tokens, *(f"{t:.2f}" for t in us), told, f"{moved / us[0] / 1e6:.2f}")
+            ratio_text = "**{:.2f}** ({:.2f}–{:.2f})".format(*ratio)
+            line(name, tokens, *(f"{t:.2f}" for t in us), ratio_text, f"{moved / us[0] / 1e6:.2f}")
 
 
 PARTS = {

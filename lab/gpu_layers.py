@@ -42,10 +42,10 @@ def norm(args):
         for name, got in (("warplap", ours()), ("torch.compile", compiled(x, residual, weight))):
             for g, w in zip(got, wanted):
                 right(name, g, w, 8e-3)
-        found = warplap.explain(warplap.norm, x, weight, residual=residual, kind=kind)
+        explanation = warplap.explain(warplap.norm, x, weight, residual=residual, kind=kind)
         lanes = {"warplap": ours, "torch": lambda: torchs(x, residual, weight)}
         times = device_race({**lanes, "compile": lambda: compiled(x, residual, weight)}, args.rounds)
-        cells = [f"{kind} {rows}×{n}", found.variant, us(times["warplap"]), us(times["torch"]), us(times["compile"])]
+        cells = [f"{kind} {rows}×{n}", explanation.variant, *(us(times[lane]) for lane in ("warplap", "torch", "compile"))]
         print("| " + " | ".join([*cells, over(times["compile"], times["warplap"])]) + " |", flush=True)
 
 
@@ -55,10 +55,10 @@ def linear(args):
     for m, k, n in LINEARS:
         x, w, bias = drawn(m, k), drawn(n, k), drawn(n)
         right("warplap", warplap.linear(x, w, bias), F.linear(x.double(), w.double(), bias.double()), 8e-3)
-        found = warplap.explain(warplap.linear, x, w, bias)
+        explanation = warplap.explain(warplap.linear, x, w, bias)
         lanes = {"warplap": lambda: warplap.linear(x, w, bias), "torch": lambda: F.linear(x, w, bias)}
         times = device_race(lanes, args.rounds)
-        cells = [f"{m}, {k}, {n}", found.variant, us(times["warplap"]), us(times["torch"])]
+        cells = [f"{m}, {k}, {n}", explanation.variant, us(times["warplap"]), us(times["torch"])]
         print("| " + " | ".join([*cells, over(times["torch"], times["warplap"])]) + " |", flush=True)
 
 
@@ -99,8 +99,8 @@ def training(args):
                 end.record()
                 torch.cuda.synchronize()
                 times[name].append(start.elapsed_time(end) / 4e3)
-        found = warplap.explain(warplap.attention, *(t.detach() for t in inputs), is_causal=causal)
-        cells = [f"{b}, {h}, {s}, {d}{' causal' if causal else ''}", found.variant, us(times["warplap"])]
+        explanation = warplap.explain(warplap.attention, *(t.detach() for t in inputs), is_causal=causal)
+        cells = [f"{b}, {h}, {s}, {d}{' causal' if causal else ''}", explanation.variant, us(times["warplap"])]
         cells += [us(times["torch"]), over(times["torch"], times["warplap"]), f"{peaks['warplap']} / {peaks['torch']}"]
         print("| " + " | ".join(cells) + " |", flush=True)
 

@@ -70,10 +70,10 @@ def packed(rows, args, training):
                 row(rows, "forward", name, race(lanes, 1, args.rounds, "use"))
             continue
         grad = torch.randn_like(leaves[0])
-        found = torch.autograd.grad(ours(*leaves), leaves, grad)[0][-drawn[-1] :, -1]
+        gradient = torch.autograd.grad(ours(*leaves), leaves, grad)[0][-drawn[-1] :, -1]
         wide = [t[-drawn[-1] :, -1:].detach().double().requires_grad_() for t in leaves]
         wanted = torch.autograd.grad(last_of(*wide, drawn[-1]), wide[0], grad[-drawn[-1] :, -1].double())[0]
-        holds(f"dq of {name}", found, wanted[:, 0])
+        holds(f"dq of {name}", gradient, wanted[:, 0])
         peaks = [peak(call, leaves, grad) for call in (ours, theirs)]
         times = {"warplap": [], "varlen": []}
         for i in range(args.rounds + 2):
@@ -96,8 +96,8 @@ def masks(rows, args):
             with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
                 return F.scaled_dot_product_attention(q, k, v, mask.expand(2, 16, 2048, 2048))
 
-        found, wanted = (torch.autograd.grad(call(*leaves), leaves, grad)[3] for call in (ours, theirs))
-        holds(f"mask {list(shape)}", found, wanted.double(), 0.03)
+        gradient, wanted = (torch.autograd.grad(call(*leaves), leaves, grad)[3] for call in (ours, theirs))
+        holds(f"mask {list(shape)}", gradient, wanted.double(), 0.03)
         peaks = [peak(call, leaves, grad) for call in (ours, theirs)]
         times = {"warplap": [], "efficient": []}
         for i in range(args.rounds + 2):

@@ -79,15 +79,15 @@ def main():
             continue
         warplap.configure(store=tempfile.mkdtemp(dir=os.path.expanduser("~")), budget=args.budget)
         s = Matrix(*sizes, **how)
-        call, found = ours(s)
+        call, explanation = ours(s)
         times = both_clocks({"warplap": call} | runnable(s.rivals()), args.rounds)[0]
         middle = {who: statistics.median(taken) * 1e6 for who, taken in times.items()}
         own = middle.pop("warplap")
         best = min(middle, key=middle.get)
         ratio = statistics.median([r / o for r, o in zip(times[best], times["warplap"])])
         ratios.setdefault("thin" in name, []).append(ratio)
-        config = found.record["verdict"]["winner"]["config"]
-        winner = f"{found.variant}[{','.join(f'{k}={v}' for k, v in config.items())}]"
+        config = explanation.record["verdict"]["winner"]["config"]
+        winner = f"{explanation.variant}[{','.join(f'{k}={v}' for k, v in config.items())}]"
         # Of Triton's settings the best is enough.
         kinds = {who.split(" tile=")[0]: us for who, us in sorted(middle.items(), key=lambda x: -x[1])}
         kinds.pop(best.split(" tile=")[0])
@@ -95,7 +95,7 @@ def main():
         print(f"| {name} | `{winner}` | {own:.2f} | {best} | {middle[best]:.2f} | **{ratio:.2f}** | {wanted:g} | {others} |", flush=True)
         if args.json:
             raced = {}
-            for trial in found.record["trials"]:
+            for trial in explanation.record["trials"]:
                 took = trial.get("measured") or (trial.get("rejected") or {}).get("measurement") or {}
                 raced[trial["variant"]] = min(raced.get(trial["variant"], math.inf), took.get("median_us", math.inf))
             args.json.write(json.dumps({"point": name, "winner": winner, "us": own, "rivals": middle, "raced": raced}) + "\n")

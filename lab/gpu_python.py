@@ -158,17 +158,19 @@ def bsr(args, note):
         seconds = time.perf_counter() - begun
         right("warplap", out, wanted, 2e-3)
         right("torch", a @ b, wanted, 2e-3)
-        found = warplap.explain(warplap.bsr_matmul, a, b)
+        explanation = warplap.explain(warplap.bsr_matmul, a, b)
         lanes = {"warplap": lambda: warplap.bsr_matmul(a, b, out=out), "torch": lambda: a @ b}
         device, eager = device_race(lanes, args.rounds), eager_race(lanes, args.rounds)
-        config = found.record["verdict"]["winner"]["config"]
-        row = {"bsr": [m, k, n, bs, density], "winner": found.variant, "config": config, "tune_s": round(seconds, 2)}
-        trials = {t["variant"]: t for t in found.record["trials"] if t.get("measured")}
+        config = explanation.record["verdict"]["winner"]["config"]
+        row = {"bsr": [m, k, n, bs, density], "winner": explanation.variant, "config": config}
+        row["tune_s"] = round(seconds, 2)
+        trials = {t["variant"]: t for t in explanation.record["trials"] if t.get("measured")}
         row["best_us"] = {v: t["measured"]["median_us"] for v, t in trials.items()}
         row |= {f"device_{name}": [x * 1e6 for x in quartiles(xs)] for name, xs in device.items()}
         row |= {f"eager_{name}": [x * 1e6 for x in quartiles(xs)] for name, xs in eager.items()}
         note(row)
-        cells = [f"{m}×{k}×{n} bs {bs} {density:.3g}", f"{found.variant} {config}", us(device["warplap"]), us(device["torch"])]
+        cells = [f"{m}×{k}×{n} bs {bs} {density:.3g}", f"{explanation.variant} {config}"]
+        cells += [us(device["warplap"]), us(device["torch"])]
         cells += [over(device["torch"], device["warplap"]), us(eager["warplap"]), us(eager["torch"])]
         print("| " + " | ".join([*cells, over(eager["torch"], eager["warplap"])]) + " |", flush=True)
 
@@ -180,7 +182,7 @@ def attention(args, note):
         q, k, v, causal = tensors(shape)
         got, wanted = warplap.attention(q, k, v, is_causal=causal), F.scaled_dot_product_attention(q, k, v, is_causal=causal)
         right("warplap", got, wanted, 2e-3)
-        found = warplap.explain(warplap.attention, q, k, v, is_causal=causal)
+        explanation = warplap.explain(warplap.attention, q, k, v, is_causal=causal)
         lanes = {
             "warplap": lambda: warplap.attention(q, k, v, is_causal=causal),
             "torch": lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal),
@@ -188,8 +190,10 @@ def attention(args, note):
         times = device_race(lanes, args.rounds)
         ratios.append(statistics.median([t / o for t, o in zip(times["torch"], times["warplap"])]))
         text = ",".join(map(str, shape[:5])) + (",causal" if causal else "")
-        note({"attention": text, "choice": found.variant, "ratio": ratios[-1], "spread": quartiles([t / o for t, o in zip(times["torch"], times["warplap"])])})
-        print(f"| {text} | {found.variant} | {us(times['warplap'])} | {us(times['torch'])} | {over(times['torch'], times['warplap'])} |", flush=True)
+        spread = quartiles([t / o for t, o in zip(times["torch"], times["warplap"])])
+        note({"attention": text, "choice": explanation.variant, "ratio": ratios[-1], "spread": spread})
+        cells = [us(times["warplap"]), us(times["torch"]), over(times["torch"], times["warplap"])]
+        print(f"| {text} | {explanation.variant} | " + " | ".join(cells) + " |", flush=True)
     mean = math.exp(statistics.fmean(map(math.log, ratios)))
     print(f"\nleast {min(ratios):.3f}, geometric mean {mean:.3f}")
 

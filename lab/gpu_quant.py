@@ -102,19 +102,19 @@ class Case:
 
 def trials(record):
     """The median microseconds of who raced: the best own kernel, cuBLASLt's first choice and its best."""
-    found = {}
+    times = {}
     for trial in record["trials"]:
         timed = trial.get("measured") or trial.get("rejected", {}).get("measurement")
         if not timed:
             continue
         us, variant = timed["median_us"], trial["variant"]
         if variant == "cublaslt":
-            found["library best"] = min(us, found.get("library best", us))
+            times["library best"] = min(us, times.get("library best", us))
             if trial["config"].get("choice") == 0:
-                found["library first"] = us
+                times["library first"] = us
         elif variant != "reference" and not variant.startswith("torch"):
-            found["own"] = min(us, found.get("own", us))
-    return found
+            times["own"] = min(us, times.get("own", us))
+    return times
 
 
 def on_gpu(args):

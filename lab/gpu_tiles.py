@@ -72,10 +72,10 @@ def measure(rows, args, sizes, training):
                 lanes = {lane: lambda i=0, call=call: call(*leaves) for lane, call in calls.items()}
                 row(rows, "forward", label, race(lanes, 1, args.rounds, "use"))
             continue
-        found = torch.autograd.grad(calls["warplap"](*leaves), leaves, grad)
+        gradients = torch.autograd.grad(calls["warplap"](*leaves), leaves, grad)
         wide = [t.detach()[-1:, -1:].double().requires_grad_() for t in leaves]
         wanted = torch.autograd.grad(last_of(*wide, whole), wide, grad[-1, -1].double())
-        for what, ours, right in zip("qkv", found, wanted):
+        for what, ours, right in zip("qkv", gradients, wanted):
             holds(f"d{what} of {label}", ours[-1, -1], right[0, 0])
         peaks = [peak(calls[lane], leaves, grad) for lane in ("warplap", "flex")]
         times = {lane: [] for lane in calls}

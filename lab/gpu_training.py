@@ -135,7 +135,7 @@ def host(args):
     a, b, w, bias, x = drawn(64, 64), drawn(64, 64), drawn(64, 64), drawn(64), drawn(64, 64)
     own, layer = pair(128, 128, 64, 0.6)
     q, z = drawn(1, 8, 512, 64), drawn(64, 128)
-    graded = lambda *given: [t.clone().requires_grad_() for t in given]
+    graded = lambda *tensors: [t.clone().requires_grad_() for t in tensors]
     ga, gx, gz, gq = graded(a)[0], graded(x)[0], graded(z)[0], graded(q)[0]
     dense, sdpa = F.linear, F.scaled_dot_product_attention
     calls = {
@@ -147,9 +147,9 @@ def host(args):
     }
     for name, (ours, theirs, plain, wanted) in calls.items():
         cells = []
-        for given, grad in ((plain, False), (wanted, True)):
+        for inputs, grad in ((plain, False), (wanted, True)):
             with torch.set_grad_enabled(grad):
-                lanes = {"warplap": lambda: ours(given), "torch": lambda: theirs(given)}
+                lanes = {"warplap": lambda: ours(inputs), "torch": lambda: theirs(inputs)}
                 cost = host_costs(lanes, passes=8)
             ours_took, theirs_took = cost["warplap"], cost["torch"]
             cells += [f"{ours_took * 1e6:.1f}", f"{theirs_took * 1e6:.1f}", f"{ours_took / theirs_took:.2f}"]
@@ -170,10 +170,10 @@ def layouts(args):
                     call = lambda: warplap.bsr_matmul(a, left, out=out)
                     call()
                     right("product", out, a.to_dense() @ b, 8e-3)
-                    found = warplap.explain(warplap.bsr_matmul, a, left, out=out).variant
+                    variant = warplap.explain(warplap.bsr_matmul, a, left, out=out).variant
                     took = device_race({"it": call}, args.rounds)["it"]
                     names = " ".join("turned" if t else "plain" for t in (turned_b, turned_c))
-                    print(f"| N {n} | {block} | {names} | {found} | {us(took)} |", flush=True)
+                    print(f"| N {n} | {block} | {names} | {variant} | {us(took)} |", flush=True)
 
 
 PARTS = {"sparse": sparse, "decode": decode, "mlp": mlp, "dense": dense, "host": host, "layouts": layouts}

@@ -195,12 +195,12 @@ def main():
         right(f"{name}: warplap", got, wanted, share)
         right(f"{name}: torch", torchs(), wanted, share)
         del got, wanted
-        operator, *given = asked
-        words = given.pop() if isinstance(given[-1], dict) else {}
+        operator, *arguments = asked
+        words = arguments.pop() if isinstance(arguments[-1], dict) else {}
         words.pop("out", None)
-        found = warplap.explain(operator, *given, **words)
+        explanation = warplap.explain(operator, *arguments, **words)
         use, chain, alone = both_clocks({"warplap": ours, "torch": torchs}, args.rounds)
-        winner = f"{found.variant} {shown(found.record['verdict']['winner']['config'])}"
+        winner = f"{explanation.variant} {shown(explanation.record['verdict']['winner']['config'])}"
         for clock, times in (("use", use), ("chain", chain)):
             ratios[clock].append(statistics.median([t / o for t, o in zip(times["torch"], times["warplap"])]))
         cells = [name, winner]
@@ -209,14 +209,14 @@ def main():
         print("| " + " | ".join([*cells, f"{seconds:.1f}"]) + " |", flush=True)
         if out:
             raced = {}
-            for trial in found.record["trials"]:
+            for trial in explanation.record["trials"]:
                 took = trial.get("measured") or (trial.get("rejected") or {}).get("measurement") or {}
                 if took.get("median_us", math.inf) < raced.get(trial["variant"], [math.inf])[0]:
                     raced[trial["variant"]] = [took["median_us"], took["sigma"], took["rounds"], took["batch"]]
             row = {"problem": name, "winner": winner, "tune_s": seconds, "raced": raced, "between_us": alone["torch"] * 1e6}
             row |= {f"use_{n}": [x * 1e6 for x in quartiles(xs)] for n, xs in use.items()}
             row |= {f"chain_{n}": [x * 1e6 for x in quartiles(xs)] for n, xs in chain.items()}
-            out.write(json.dumps(row | {"key": found.key, "versions": versions}) + "\n")
+            out.write(json.dumps(row | {"key": explanation.key, "versions": versions}) + "\n")
             out.flush()
         torch.cuda.empty_cache()
     for clock, name in (("use", "in use"), ("chain", "back to back")):

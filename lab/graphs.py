@@ -107,17 +107,18 @@ def timed(run, device, seconds=0.1):
 
 def turns(sides, device, count):
     """Everyone's times, in turns of random order."""
-    found = {name: [] for name in sides}
+    samples = {name: [] for name in sides}
     for _ in range(count):
         for name in random.sample(list(sides), len(sides)):
-            found[name].append(timed(sides[name], device))
-    return found
+            samples[name].append(timed(sides[name], device))
+    return samples
 
 
 def ratio(theirs, mine):
     """By how much a side is faster than another, turn by turn: the median, and most of the turns."""
-    found = sorted(a / b for a, b in zip(theirs, mine))
-    return f"**{statistics.median(found):.2f}×** ({found[len(found) // 10]:.2f}–{found[-1 - len(found) // 10]:.2f})"
+    ratios = sorted(a / b for a, b in zip(theirs, mine))
+    tenth = len(ratios) // 10
+    return f"**{statistics.median(ratios):.2f}×** ({ratios[tenth]:.2f}–{ratios[-1 - tenth]:.2f})"
 
 
 def run_blocks(device, dtype, count, modes, only, freeze):
@@ -138,11 +139,11 @@ def run_blocks(device, dtype, count, modes, only, freeze):
             for _ in range(4):  # CUDA graphs are recorded in the third
                 run()
             print(f"    {name}: {side} was ready after {time.perf_counter() - began:.0f} s", flush=True)
-        found = turns(sides, device, count)
-        middle = {side: statistics.median(times) for side, times in found.items()}
+        samples = turns(sides, device, count)
+        middle = {side: statistics.median(times) for side, times in samples.items()}
         best = [min(some, key=middle.get) for some in (["eager", *likes], list(fused))]
-        ratios = [ratio(found[like], found[f"warplap, {like}"]) for like in likes]
-        ratios.append(f"{ratio(found[best[0]], found[best[1]])} of {best[0]}")
+        ratios = [ratio(samples[like], samples[f"warplap, {like}"]) for like in likes]
+        ratios.append(f"{ratio(samples[best[0]], samples[best[1]])} of {best[0]}")
         print(f"| {name} | {' | '.join([*(f'{middle[side] * 1e6:.0f}' for side in names), *ratios])} |", flush=True)
         for side, run in fused.items():
             print(f"    {side}\n" + "\n".join(f"    {text}" for text in run.explain().splitlines()), flush=True)
@@ -189,15 +190,16 @@ def run_regret(device, dtype, count, only):
             continue
         torch._dynamo.reset()
         graphs = []
-        torch.compile(fn, backend=lambda module, given: graphs.append((module, given)) or module.forward)(*inputs)
+        keep = lambda module, example_inputs: graphs.append((module, example_inputs)) or module.forward
+        torch.compile(fn, backend=keep)(*inputs)
         fused = warplap.fuse(fn)
         fused(*inputs)
         (decision,) = fused.decisions
         plan, inductor = Plan(graphs[0][0]), Inductor(None, None)
         forms = [Form(plan, p if p.kinds else None, True, inductor) for p in plan.partitions(None, 64)]
         forms.append(Form(plan, None, False, inductor))
-        given = tuple(graphs[0][1])
-        sides = {form.name: (lambda run=form.built(given): run(*given)) for form in forms}
+        example_inputs = tuple(graphs[0][1])
+        sides = {form.name: (lambda run=form.built(example_inputs): run(*example_inputs)) for form in forms}
         with torch.no_grad():
             for run in sides.values():
                 run(), run()

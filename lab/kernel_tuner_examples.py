@@ -77,23 +77,23 @@ def main() -> int:
     parser.add_argument("names", nargs="*", default=USUAL)
     parser.add_argument("--budget", type=float, default=5.0)
     parser.add_argument("--timeout", type=float, default=300.0)
-    given = parser.parse_args()
+    options = parser.parse_args()
     bad = 0
-    for name in given.names:
+    for name in options.names:
         start = time.monotonic()
-        order = [sys.executable, "-c", RUN, f"{name}.py", str(given.budget)]
+        order = [sys.executable, "-c", RUN, f"{name}.py", str(options.budget)]
         try:
-            done = subprocess.run(order, cwd=given.folder, capture_output=True, text=True, timeout=given.timeout)
-            told = json.loads(done.stdout.strip().splitlines()[-1])
+            done = subprocess.run(order, cwd=options.folder, capture_output=True, text=True, timeout=options.timeout)
+            report = json.loads(done.stdout.strip().splitlines()[-1])
         except subprocess.TimeoutExpired:
-            told = {"failed": ["Timeout", f"more than {given.timeout:g} s"]}
+            report = {"failed": ["Timeout", f"more than {options.timeout:g} s"]}
         except (IndexError, ValueError):
-            told = {"failed": ["Died", done.stderr[-300:]]}
-        failed = told.pop("failed")
+            report = {"failed": ["Died", done.stderr[-300:]]}
+        failed = report.pop("failed")
         refused = failed is not None and failed[0] == "NotImplementedError"
         bad += failed is not None and not refused
         word = "ran" if failed is None else "refused" if refused else "FAILED"
-        said = json.dumps(told) if failed is None else ": ".join(failed)
+        said = json.dumps(report) if failed is None else ": ".join(failed)
         print(f"{name:30} {word:8} {time.monotonic() - start:6.1f} s  {said}", flush=True)
     return int(bad > 0)
 

@@ -101,15 +101,15 @@ def side_of(side, model):
     return called, contextlib.nullcontext
 
 
-def step_of(called, around, model, given, train):
+def step_of(called, around, model, inputs, train):
     def infer():
         with torch.no_grad(), around():
-            return called(**given).logits
+            return called(**inputs).logits
 
     def learn():
         model.zero_grad(set_to_none=True)
         with around():
-            loss = called(**given, labels=given["input_ids"]).loss
+            loss = called(**inputs, labels=inputs["input_ids"]).loss
             loss.backward()
         return loss.detach()
 
@@ -124,22 +124,22 @@ def wait(device):
 def case(name, shape, args):
     dtype = torch.bfloat16 if args.device == "cuda" else torch.float32
     model = model_of(name, args.device, dtype, args.train)
-    given = inputs_of(name, model, shape, args.device, dtype)
-    right = step_of(model, contextlib.nullcontext, model, given, args.train)().float().clone()
+    inputs = inputs_of(name, model, shape, args.device, dtype)
+    right = step_of(model, contextlib.nullcontext, model, inputs, args.train)().float().clone()
     steps, firsts, errors = {}, {}, {}
     for side in args.sides.split(","):
         torch._dynamo.reset()
         started = time.perf_counter()
         try:
-            step = step_of(*side_of(side, model), model, given, args.train)
+            step = step_of(*side_of(side, model), model, inputs, args.train)
             for _ in range(3):
-                found = step().float().clone()
+                actual = step().float().clone()
             wait(args.device)
         except Exception as error:
             print(f"    {side} failed: {type(error).__name__}: {str(error)[:200]}")
             continue
         steps[side], firsts[side] = step, time.perf_counter() - started
-        errors[side] = float((found - right).norm() / right.norm())
+        errors[side] = float((actual - right).norm() / right.norm())
     taken = {side: [] for side in steps}
     for _ in range(args.rounds):
         for side in random.sample(list(steps), len(steps)):

@@ -140,12 +140,13 @@ def main() -> None:
     for what, rows, n, dtype in CUDA if asked.device == "cuda" else CPU:
         if not what.startswith(asked.only):
             continue
-        ours, theirs, given = sides(what, rows, n, dtype, asked.device)
+        ours, theirs, inputs = sides(what, rows, n, dtype, asked.device)
         torch._dynamo.reset()
         compiled = torch.compile(theirs)
         large = rows * n > 1 << 27
-        agree(ours(*given), (compiled if large else theirs)(*given), what)
-        calls = {"warplap": lambda: ours(*given), "eager": lambda: theirs(*given), "compiled": lambda: compiled(*given)}
+        agree(ours(*inputs), (compiled if large else theirs)(*inputs), what)
+        calls = {"warplap": lambda: ours(*inputs), "eager": lambda: theirs(*inputs)}
+        calls["compiled"] = lambda: compiled(*inputs)
         if large:  # eager would keep several copies in float32
             del calls["eager"]
         if asked.device == "cuda":
@@ -169,7 +170,7 @@ def main() -> None:
         shown = [f"{median[name]:.1f}" if name in median else "–" for name in ("warplap", "eager", "compiled")]
         kind = str(dtype).removeprefix("torch.")
         print(f"{what:28s} {f'{rows}×{n}':>12s} {kind:9s} {shown[0]:>11s} {shown[1]:>10s} {shown[2]:>10s} {ratio:5.2f}×   {min(each):.2f} … {max(each):.2f}", flush=True)
-        del calls, clocks, given, ours, theirs
+        del calls, clocks, inputs, ours, theirs
     print(f"geometric mean {math.exp(statistics.fmean(map(math.log, ratios))):.2f}×, least {min(ratios):.2f}×")
 
 

@@ -47,8 +47,8 @@ class Space:
         self.random = random_expectation(ok, len(self.json["time_ms"]))
 
     def best_at(self, improvements, k):
-        found = [t for at, t in improvements if at <= k]
-        return found[-1] if found else self.slowest
+        times = [t for at, t in improvements if at <= k]
+        return times[-1] if times else self.slowest
 
     def score(self, improvements):
         return statistics.fmean(

@@ -103,19 +103,19 @@ def main():
         return turn(*args.turn)
     print("| kernel | warplap, s | Triton, s | warplap / Triton | winners, µs |\n|---|---|---|---|---|")
     for what in ("product", "rows"):
-        found = {"warplap": [], "triton": []}
+        runs = {"warplap": [], "triton": []}
         for _ in range(args.turns):
-            for who, told in found.items():
+            for who, reports in runs.items():
                 with tempfile.TemporaryDirectory() as cache:
                     env = dict(os.environ, TRITON_CACHE_DIR=cache)
                     done = subprocess.run([sys.executable, __file__, "--turn", who, what], env=env, capture_output=True, text=True)
                 if done.returncode:
                     raise SystemExit(done.stderr)
-                told.append(json.loads(done.stdout.splitlines()[-1]))
-        own, other = (statistics.median(t[0] for t in found[who]) for who in found)
-        winners = [f"{statistics.median(t[1] for t in found[who]):.1f}" for who in found]
+                reports.append(json.loads(done.stdout.splitlines()[-1]))
+        own, other = (statistics.median(t[0] for t in runs[who]) for who in runs)
+        winners = [f"{statistics.median(t[1] for t in runs[who]):.1f}" for who in runs]
         print(f"| {what}, 20 configs | {own:.2f} | {other:.2f} | **{own / other:.2f}** | {' beside '.join(winners)} |")
-        print("  ", {who: [t[2] for t in told] for who, told in found.items()}, file=sys.stderr)
+        print("  ", {who: [t[2] for t in reports] for who, reports in runs.items()}, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -66,15 +66,15 @@ def races(args, folder, notes):
 def truth(args, folder, notes, load):
     """How many times longer than the fastest each candidate takes: the median over long races of everyone, each in a
     process and with memory of its own, of the gaps that its rounds show."""
-    gaps = {}
+    slowdowns = {}
     for n in range(args.turns):
         store = prepared(folder / f"long-{load}-{n}", notes)
         long = ("--budget", str(args.long), "--seed", str(1000 + n), "--search", "exhaustive", "--eps", "0.002")
         answer = run(args.program, store, "tune", args.problem, *long)[0]
         for trial in answer["trials"]:
             if "median_us" in trial:
-                gaps.setdefault(named(trial), []).append(trial["median_us"] / answer["median_us"])
-    centre = {candidate: statistics.median(found) for candidate, found in gaps.items()}
+                slowdowns.setdefault(named(trial), []).append(trial["median_us"] / answer["median_us"])
+    centre = {candidate: statistics.median(ratios) for candidate, ratios in slowdowns.items()}
     best = min(centre.values())
     return {candidate: value / best for candidate, value in centre.items()}
 

@@ -82,7 +82,7 @@ def child(asked: dict) -> None:
         enable_prefix_caching=False, max_num_batched_tokens=256 if tiny else 2048,
         **({} if tiny else {"gpu_memory_utilization": asked["memory"]}), **PARTS.get(asked["part"], {}),
     )  # fmt: skip
-    found = {"load": time.monotonic() - began, "steps": {}}
+    report = {"load": time.monotonic() - began, "steps": {}}
     few, many = (2, 10) if tiny else (8, 72)
     for batch in [] if asked["tunes"] else asked["batches"]:
         prompts = [{"prompt_token_ids": [3 + (i + j) % 200 for j in range(16)]} for i in range(batch)]
@@ -95,11 +95,11 @@ def child(asked: dict) -> None:
 
         seconds(few)
         turns = [(seconds(many) - seconds(few)) / (many - few) for _ in range(asked["turns"])]
-        found["steps"][str(batch)] = turns
+        report["steps"][str(batch)] = turns
     if asked["part"]:
         decisions = importlib.import_module("warplap.vllm." + {"attention": "flash", "norms": "ir"}[asked["part"]])._won
-        found["won"] = f"{sum(decisions.values())} of {len(decisions)}"
-    print("\n" + json.dumps(found))
+        report["won"] = f"{sum(decisions.values())} of {len(decisions)}"
+    print("\n" + json.dumps(report))
 
 
 def run(asked: dict, env: dict, log: Path | None) -> dict:
@@ -133,56 +133,57 @@ def main() -> None:
     parser.add_argument("--logs", type=Path)
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--child")
-    given = parser.parse_args()
-    if given.child:
-        return child(json.loads(given.child))
+    options = parser.parse_args()
+    if options.child:
+        return child(json.loads(options.child))
     with tempfile.TemporaryDirectory(dir=Path.home()) as folder:
-        sizes = {**(TINY if given.tiny else EIGHT)}
-        sizes["num_hidden_layers"] = given.layers or sizes["num_hidden_layers"]
+        sizes = {**(TINY if options.tiny else EIGHT)}
+        sizes["num_hidden_layers"] = options.layers or sizes["num_hidden_layers"]
         write_model(Path(folder) / "model", sizes)
         env = {**os.environ, "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-        env |= {"VLLM_LOGGING_LEVEL": "INFO" if given.logs else "WARNING", "WARPLAP_VLLM_BUDGET": str(given.budget)}
+        env |= {"VLLM_LOGGING_LEVEL": "INFO" if options.logs else "WARNING", "WARPLAP_VLLM_BUDGET": str(options.budget)}
         env.setdefault("WARPLAP_STORE", f"{folder}/store")
         usual = {
-            "model": f"{folder}/model", "batches": [int(b) for b in given.batches.split(",")], "turns": given.turns,
-            "tiny": given.tiny, "quantization": None, "density": 0.0, "tunes": False, "memory": given.memory,
-            "limit": given.limit, "part": None,
+            "model": f"{folder}/model", "batches": [int(b) for b in options.batches.split(",")], "turns": options.turns,
+            "tiny": options.tiny, "quantization": None, "density": 0.0, "tunes": False, "memory": options.memory,
+            "limit": options.limit, "part": None,
         }  # fmt: skip
         sides = {"plain": usual}
-        if not given.no_dense:
+        if not options.no_dense:
             sides["warplap"] = {**usual, "quantization": "warplap"}
-        for density in [float(d) for d in given.density.split(",") if d]:
+        for density in [float(d) for d in options.density.split(",") if d]:
             sides[f"blocks of {BLOCK}, {density:.1%}"] = {**usual, "quantization": "warplap_bsr", "density": density}
-        for part in filter(None, given.parts.split(",")):
+        for part in filter(None, options.parts.split(",")):
             sides[part] = {**usual, "part": part}
-        if not given.once:
+        if not options.once:
             sides["plain again"] = usual
-        found = {}
+        reports = {}
         for at, (name, asked) in enumerate(sides.items()):
-            log = lambda word, at=at: given.logs / f"{at}-{word}.log" if given.logs else None
+            log = lambda word, at=at: options.logs / f"{at}-{word}.log" if options.logs else None
             if asked["quantization"] or asked["part"]:
                 tuned = run({**asked, "tunes": True}, {**env, "WARPLAP_VLLM_MODE": "tune"}, log("tuning"))
                 print(f"{name}: loaded and tuned in {tuned.get('load', 0):.0f} s", flush=True)
-            found[name] = run(asked, env, log("serving"))
-            turns = found[name].get("steps", {})
+            reports[name] = run(asked, env, log("serving"))
+            turns = reports[name].get("steps", {})
             steps = {batch: round(1e3 * statistics.median(every), 3) for batch, every in turns.items()}
-            won = f", won {found[name]['won']}" if "won" in found[name] else ""
-            load = found[name].get("load", 0)
+            won = f", won {reports[name]['won']}" if "won" in reports[name] else ""
+            load = reports[name].get("load", 0)
             print(f"{name}: loaded in {load:.0f} s{won}, ms by batch: {json.dumps(steps)}", flush=True)
-        found = {name: side for name, side in found.items() if side}
-        if "plain" not in found:
+        reports = {name: side for name, side in reports.items() if side}
+        if "plain" not in reports:
             sys.exit("vLLM alone did not run")
-        print("| batch | " + " | ".join(f"{name} ms" for name in found) + " | " + " | ".join(list(found)[1:]) + " |")
-        print("|" + "---|" * (2 * len(found)))
-        ratios: dict[str, list[float]] = {name: [] for name in list(found)[1:]}
+        times = " | ".join(f"{name} ms" for name in reports)
+        print(f"| batch | {times} | " + " | ".join(list(reports)[1:]) + " |")
+        print("|" + "---|" * (2 * len(reports)))
+        ratios: dict[str, list[float]] = {name: [] for name in list(reports)[1:]}
         for batch in usual["batches"]:
-            step = {name: statistics.median(side["steps"][str(batch)]) for name, side in found.items()}
+            step = {name: statistics.median(side["steps"][str(batch)]) for name, side in reports.items()}
             times = " | ".join(f"{1e3 * s:.3f}" for s in step.values())
             for name, every in ratios.items():
                 every.append(step["plain"] / step[name])
             print(f"| {batch} | {times} | " + " | ".join(f"{every[-1]:.3f}×" for every in ratios.values()) + " |")
         means = [f"{statistics.geometric_mean(every):.3f}×" for every in ratios.values()]
-        print("| geometric mean |" + " |" * len(found) + " " + " | ".join(means) + " |")
+        print("| geometric mean |" + " |" * len(reports) + " " + " | ".join(means) + " |")
 
 
 if __name__ == "__main__":

@@ -44,16 +44,17 @@ def child() -> None:
         mamba_chunk_scan_combined_varlen(*args, out=out, **named)
         outs.append(out)
     torch.cuda.synchronize()
-    found = {"seconds": time.perf_counter() - began, "finite": all(bool(o.isfinite().all()) for o in outs), "wrong": {}}
-    found["sum"] = [float(o.double().abs().mean()) for o in outs]
+    report = {"seconds": time.perf_counter() - began, "wrong": {}}
+    report["finite"] = all(bool(o.isfinite().all()) for o in outs)
+    report["sum"] = [float(o.double().abs().mean()) for o in outs]
     for module in (ssd_bmm, ssd_chunk_scan, ssd_chunk_state, ssd_state_passing):
         for name, kernel in vars(module).items():
             last = getattr(kernel, "last", None)
             if isinstance(last, dict) and last.get("edition"):
                 trials = last["edition"]["trials"]
                 bad = [t["config"] for t in trials if (t.get("rejected") or {}).get("why") == "wrong_answer"]
-                found["wrong"][name] = [len(trials), bad, last.get("how")]
-    print("\n" + json.dumps(found))
+                report["wrong"][name] = [len(trials), bad, last.get("how")]
+    print("\n" + json.dumps(report))
 
 
 def _prompt(torch, lengths, goes_on):
@@ -94,8 +95,8 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--child", action="store_true")
-    given = parser.parse_args()
-    if given.child:
+    options = parser.parse_args()
+    if options.child:
         return child()
     with tempfile.TemporaryDirectory(dir=os.path.expanduser("~")) as folder:
         store = f"{folder}/store"
@@ -110,22 +111,22 @@ def main() -> None:
         subprocess.run([*warplap, "export", f"{folder}/all.bundle", "--sign", f"{folder}/sign.key"], check=True,
                        capture_output=True)  # fmt: skip
         bundle = f"bundle:{folder}/all.bundle?key={public}&trust=signed"
-        found: dict[str, list[float]] = {"Triton tunes": [], "a signed bundle": [], "all is known": []}
-        for turn in range(given.turns):
-            for name in found:
+        seconds: dict[str, list[float]] = {"Triton tunes": [], "a signed bundle": [], "all is known": []}
+        for turn in range(options.turns):
+            for name in seconds:
                 cache = f"{folder}/{turn}{name}"
                 if name == "all is known":
                     cache = f"{folder}/{turn}a signed bundle"
                 with_us = {**ours, "WARPLAP_STORE": bundle} if name != "Triton tunes" else {}
                 one = start(cache, **with_us)
-                found[name].append(one["seconds"])
+                seconds[name].append(one["seconds"])
                 if not one["finite"]:
                     print(f"  {name}: the answer holds values that are not finite", flush=True)
             shutil.rmtree(f"{folder}/{turn}Triton tunes")
         print("| start | s, median (all) | Triton's tuning takes so many times as long |")
         print("|---|---|---|")
-        usual = statistics.median(found["Triton tunes"])
-        for name, every in found.items():
+        usual = statistics.median(seconds["Triton tunes"])
+        for name, every in seconds.items():
             middle = statistics.median(every)
             print(f"| {name} | {middle:.2f} ({', '.join(f'{s:.2f}' for s in every)}) | {usual / middle:.1f}× |")
 

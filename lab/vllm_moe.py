@@ -69,19 +69,19 @@ def main() -> None:
     parser.add_argument("--tp", type=int, default=1)
     parser.add_argument("--tokens", default="16,256,2048")
     parser.add_argument("--sample", type=int, default=12)
-    given = parser.parse_args()
-    shape = shapes.read(given.config, given.tp, False, None)
+    options = parser.parse_args()
+    shape = shapes.read(options.config, options.tp, False, None)
     every = [dict(zip(SPACE, values)) for values in itertools.product(*SPACE.values())]
     random.seed(0)
-    drawn = random.sample(every, given.sample)
+    drawn = random.sample(every, options.sample)
     cold: list[float] = []
     warm: dict[int, float] = {}
-    for tokens in map(int, given.tokens.split(",")):
+    for tokens in map(int, options.tokens.split(",")):
         if not warm:  # what compiles is compiled once for all numbers of tokens
             cold = [measured(shape, config, tokens)[0] for config in drawn]
-        found = [measured(shape, config, tokens) for config in drawn]
-        warm[tokens] = statistics.mean(s for s, _ in found)
-        best = f"the best of {len(drawn)} takes {min(us for _, us in found):.1f} µs"
+        measurements = [measured(shape, config, tokens) for config in drawn]
+        warm[tokens] = statistics.mean(s for s, _ in measurements)
+        best = f"the best of {len(drawn)} takes {min(us for _, us in measurements):.1f} µs"
         print(f"{tokens} tokens: {warm[tokens]:.2f} s a config, {best}", flush=True)
     compiling = statistics.mean(cold) - next(iter(warm.values()))
     rows = sum(between(warm, tokens) for tokens in tune.USUAL)

@@ -66,14 +66,14 @@ def row(layer: Layer, device: fused.Device, tokens: int, known: list[prior.Row],
         finalists |= set(best(names))
     race.race("regret", [every[n] for n in sorted(finalists) if n in times], 8.0)
     right = race.times
-    told = " | ".join(
+    cells = " | ".join(
         f"{100 * (min((right[n] for n in right if n in names), default=float('inf')) / min(right.values()) - 1):.1f} %"
         for names in listed.values()
     )
     winner = min(right, key=lambda n: right[n])
     default = right.get(experts_space.key(race.default), float("inf")) / right[winner]
     whose, spent = f"{layer.shape.experts}×{layer.shape.shard}", time.monotonic() - began - compiled
-    print(f"| {whose} | {tokens} | {len(runs)} of {len(every)} | {told} | {default:.3f}× | {winner} "
+    print(f"| {whose} | {tokens} | {len(runs)} of {len(every)} | {cells} | {default:.3f}× | {winner} "
           f"| {compiled:.0f} + {spent:.0f} |", flush=True)  # fmt: skip
 
 
@@ -84,20 +84,20 @@ def main() -> None:
     parser.add_argument("--tokens", default="64")
     parser.add_argument("--common", default="50,100,200")
     parser.add_argument("--held-out", action="store_true")
-    given = parser.parse_args()
-    counts = [int(count) for count in given.common.split(",")]
+    options = parser.parse_args()
+    counts = [int(count) for count in options.common.split(",")]
     device = fused.Device.here()
     compiler = compile_ahead.Compiler(room=device.room) if compile_ahead.can() else None
     print("| experts | tokens | configs that run | " + " | ".join(f"of {c}" for c in counts) + " | default | best | s |")
     print("|" + "---|" * (6 + len(counts)))
     with set_mode("tune"):
-        for config in given.configs:
-            shape = shapes.read(config, given.tp, False, None)
+        for config in options.configs:
+            shape = shapes.read(config, options.tp, False, None)
             known = prior.rows(fused.folder())
-            if given.held_out:
+            if options.held_out:
                 known = [r for r in known if (r.experts, r.shard) != (shape.experts, shape.shard)]
             layer = Layer(shape, device.torch)
-            for tokens in map(int, given.tokens.split(",")):
+            for tokens in map(int, options.tokens.split(",")):
                 row(layer, device, tokens, known, counts, compiler)
     if compiler is not None:
         compiler.end()

@@ -66,14 +66,14 @@ class Case:
 
 def best_own(edition):
     """Variant and config of the fastest right candidate that is no library's and not the reference."""
-    found = []
+    own_trials = []
     for trial in edition["trials"]:
         us, variant = median(trial), trial["variant"]
         if us is not None and variant not in ("cublaslt", "reference"):
             values = trial["config"].items()
             config = ",".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in values)
-            found.append((us, (variant, config)))
-    return min(found)[1] if found else None
+            own_trials.append((us, (variant, config)))
+    return min(own_trials)[1] if own_trials else None
 
 
 def median(trial):

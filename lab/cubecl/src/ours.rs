@@ -95,9 +95,9 @@ impl Stores {
         for i in 0..times {
             let key = key(i * (count / times));
             let start = Instant::now();
-            let found = Store::directory(root)?.lookup(&key, self.device.fingerprint());
+            let lookup = Store::directory(root)?.lookup(&key, self.device.fingerprint());
             all.push(start.elapsed().as_secs_f64() * 1e3);
-            assert!(matches!(found, Match::Exact(_)), "{key}: {found:?}");
+            assert!(matches!(lookup, Match::Exact(_)), "{key}: {lookup:?}");
         }
         Ok(all)
     }
