@@ -26,15 +26,15 @@ import json, runpy, sys, types
 import warplap
 
 path, budget = sys.argv[1], float(sys.argv[2])
-told = []
+calls = []
 
 def tune_kernel(*args, **kwargs):
     results, env = warplap.tune_kernel(*args, **{"budget": budget, **kwargs})
-    told.append((results, env))
+    calls.append((results, env))
     return results, env
 
 def run_kernel(*args, **kwargs):
-    told.append(None)
+    calls.append(None)
     return warplap.run_kernel(*args, **kwargs)
 
 nothing = lambda *args, **kwargs: None
@@ -56,8 +56,8 @@ try:
             scope["test_vector_add"](made(), size)
 except BaseException as error:
     failed = [type(error).__name__, str(error)[:300]]
-last = next((t for t in reversed(told) if t is not None), None)
-out = {"calls": len(told), "failed": failed}
+last = next((t for t in reversed(calls) if t is not None), None)
+out = {"calls": len(calls), "failed": failed}
 if last is not None:
     rows = last[0]
     measured = [r for r in rows if isinstance(r["time"], float)]

@@ -23,11 +23,11 @@ def least(call, loops: int = 100, windows: int = 400) -> float:
     return min(timeit.repeat(call, number=loops, repeat=windows)) / loops * 1e6
 
 
-def trained(call, *given):
+def trained(call, *inputs):
     """A call and its gradients."""
-    given = [t.clone().requires_grad_() for t in given]
-    along = torch.ones_like(call(*given))
-    return lambda: torch.autograd.grad(call(*given), given, along)
+    inputs = [t.clone().requires_grad_() for t in inputs]
+    along = torch.ones_like(call(*inputs))
+    return lambda: torch.autograd.grad(call(*inputs), inputs, along)
 
 
 def unwatched(layer, x):
@@ -63,9 +63,9 @@ def compiled(layers, x) -> None:
     torch._dynamo.reset()  # a program has one of the two
     y = x.clone().requires_grad_()
     side_by_side({f"{name}, compiled, forward": functools.partial(layer, y) for name, layer in quick.items()})
-    given = {name: [y, *layer.parameters()] for name, layer in layers.items()}
+    leaves = {name: [y, *layer.parameters()] for name, layer in layers.items()}
     along = torch.ones(len(x), 64)
-    step = lambda name: lambda: torch.autograd.grad(quick[name](y), given[name], along)
+    step = lambda name: lambda: torch.autograd.grad(quick[name](y), leaves[name], along)
     side_by_side({f"{name}, compiled, with gradients": step(name) for name in quick})
 
 

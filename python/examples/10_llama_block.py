@@ -46,14 +46,14 @@ class Block(torch.nn.Module):
 
 block, x = Block(128, heads=4, shared=2, inner=256), torch.randn(2, 32, 128)
 angles = torch.outer(torch.arange(32.0), 10000.0 ** (-torch.arange(0, 32, 2) / 32)).repeat(1, 2)
-given = x, angles.cos(), angles.sin()
+inputs = x, angles.cos(), angles.sin()
 
 fused = warplap.fuse(block, freeze=True)  # weights stay as they are: norms may go into the products behind them
 with torch.no_grad():
-    assert torch.allclose(fused(*given), block(*given), atol=1e-4)
+    assert torch.allclose(fused(*inputs), block(*inputs), atol=1e-4)
 print(fused.explain())
 
 step = torch.compile(block, backend="warplap")  # by name; a run is forward and backward here
-gradients = lambda run: torch.autograd.grad(run(*given).square().mean(), list(block.parameters()))
+gradients = lambda run: torch.autograd.grad(run(*inputs).square().mean(), list(block.parameters()))
 for mine, right in zip(gradients(step), gradients(block)):
     assert torch.allclose(mine, right, atol=1e-4)

@@ -37,8 +37,8 @@ def standin_library():
     """The stand-in for a GPU's driver and compiler; ``cargo test`` builds it, or ``cargo build -p warplap-standin``."""
     root = Path(__file__).parents[2]
     target = Path(os.environ.get("CARGO_TARGET_DIR", root / "target")) / "debug"
-    found = [target / folder / "libwarplap_standin.so" for folder in ("", "deps")]
-    return next((library for library in found if library.is_file()), None)
+    libraries = [target / folder / "libwarplap_standin.so" for folder in ("", "deps")]
+    return next((library for library in libraries if library.is_file()), None)
 
 
 @pytest.fixture

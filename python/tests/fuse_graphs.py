@@ -64,15 +64,15 @@ class Block(torch.nn.Module):
 
 def traced(fn, *args):
     """The graph that torch's tracer makes of a function, and its inputs."""
-    found = []
+    graphs = []
 
     def keep(module, inputs):
-        found.append((module, inputs))
+        graphs.append((module, inputs))
         return module.forward
 
     torch._dynamo.reset()
     torch.compile(fn, backend=keep, fullgraph=True)(*args)
-    return found[0]
+    return graphs[0]
 
 
 @pytest.fixture
@@ -118,12 +118,12 @@ def quick_relu(x):
 
 def nodes_of(fn, *args):
     """The operators in the graphs that a compiler is given for a function, and what the function gives."""
-    found = []
+    graphs = []
 
     def keep(module, inputs):
-        found.append([str(n.target) for n in module.graph.nodes if n.op == "call_function"])
+        graphs.append([str(n.target) for n in module.graph.nodes if n.op == "call_function"])
         return module
 
     torch._dynamo.reset()
     got = torch.compile(fn, backend=aot_autograd(fw_compiler=keep, bw_compiler=keep), fullgraph=True)(*args)
-    return found, got
+    return graphs, got

@@ -78,8 +78,8 @@ def test_nothing_is_measured_while_a_stream_is_captured():
 def test_block_sparse_products_are_right_for_every_block_and_kept(bs):
     a, b = sparse(512, 512, bs), torch.randn(512, 256, device="cuda").half()
     near(warplap.bsr_matmul(a, b), a.to_dense().double() @ b.double())
-    found = warplap.explain(warplap.bsr_matmul, a, b)
-    assert found.how == "stored" and found.variant
+    explanation = warplap.explain(warplap.bsr_matmul, a, b)
+    assert explanation.how == "stored" and explanation.variant
     odd = torch.randn(512 * 256 + 1, device="cuda").half()[1:].view(512, 256)  # no multiple of 16 bytes
     near(warplap.bsr_matmul(a, odd), a.to_dense().double() @ odd.double())
 
@@ -97,8 +97,8 @@ def test_attention_says_who_answers_and_a_call_like_it_goes_straight_there():
     assert "miss" in str(warplap.explain(warplap.attention, q, k, v, is_causal=True))
     right = F.scaled_dot_product_attention(q, k, v, is_causal=True)
     near(warplap.attention(q, k, v, is_causal=True), right)
-    found = warplap.explain(warplap.attention, q, k, v, is_causal=True)
-    assert found.variant.startswith(("torch_", "flash_", "cudnn")) and len(found.table()) >= 2
+    explanation = warplap.explain(warplap.attention, q, k, v, is_causal=True)
+    assert explanation.variant.startswith(("torch_", "flash_", "cudnn")) and len(explanation.table()) >= 2
     near(warplap.attention(q, k, v, is_causal=True), right)
     flags = torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled()
     table = warplap.benchmark(warplap.attention, q, k, v, is_causal=True, budget=0.5)
@@ -106,18 +106,18 @@ def test_attention_says_who_answers_and_a_call_like_it_goes_straight_there():
     assert flags == (torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.mem_efficient_sdp_enabled())
     (tuned,) = warplap.tune([(warplap.attention, q, k, v, {"is_causal": True})], progress=False)
     # What was not settled in time is gone on with.
-    assert tuned.from_store == (found.record["verdict"]["grade"] == "clean")
-    assert not tuned.from_store or tuned.variant == found.variant
+    assert tuned.from_store == (explanation.record["verdict"]["grade"] == "clean")
+    assert not tuned.from_store or tuned.variant == explanation.variant
 
 
 def test_attention_is_one_key_by_text_and_by_tensors():
     q = torch.randn(1, 2, 64, 64, device="cuda").half()
     text = "attention:b=1,h=2,sq=64,sk=64,d=64,dtype=f16,causal=true"
     (tuned,) = warplap.tune(text, device="cuda", progress=False)
-    found = warplap.explain(warplap.attention, q, q, q, is_causal=True)
-    assert (found.problem, found.how, found.variant) == (text, "stored", tuned.variant)
+    explanation = warplap.explain(warplap.attention, q, q, q, is_causal=True)
+    assert (explanation.problem, explanation.how, explanation.variant) == (text, "stored", tuned.variant)
     rivals = {"reference", "flash_mma", "cudnn", "torch_default", "torch_flash", "torch_cudnn", "torch_efficient"}
-    assert rivals <= {v["variant"] for v in found.variants}
+    assert rivals <= {v["variant"] for v in explanation.variants}
     before = warplap.store.ls()
     near(warplap.attention(q, q, q, is_causal=True), F.scaled_dot_product_attention(q, q, q, is_causal=True))
     assert warplap.store.ls() == before and [row["op"] for row in before] == ["attention"]
@@ -145,9 +145,9 @@ def test_a_linear_layer_with_a_bias_is_one_problem_with_torchs_linear_among_its_
     x, w, bias = (torch.randn(*s, device="cuda").half() for s in ((3, 40, 64), (96, 64), (96,)))
     assert "miss" in str(warplap.explain(warplap.linear, x, w, bias))
     near(warplap.linear(x, w, bias), F.linear(x.double(), w.double(), bias.double()))
-    found = warplap.explain(warplap.linear, x, w, bias=bias)
-    assert found.problem.endswith("bias=true"), found.problem
-    fits = {v["variant"] for v in found.variants if v["fits"]}
+    explanation = warplap.explain(warplap.linear, x, w, bias=bias)
+    assert explanation.problem.endswith("bias=true"), explanation.problem
+    fits = {v["variant"] for v in explanation.variants if v["fits"]}
     assert {"torch_linear", "reference"} <= fits, fits
     near(warplap.linear(x, w, bias, "relu"), F.linear(x.double(), w.double(), bias.double()).relu())
     assert "gemm" in str(warplap.explain(warplap.linear, x, w))
@@ -244,7 +244,7 @@ def test_a_triton_launch_from_here_is_tritons():
     assert len(kernel._launches) >= 4
 
 
-class Lent:
+class ForeignArray:
     """An array of another library: it shows torch's memory through the CUDA array interface alone."""
 
     def __init__(self, tensor, stream=None):
@@ -258,22 +258,22 @@ class Lent:
 def test_arrays_of_other_libraries_are_borrowed_on_their_streams():
     a, b = torch.randn(48, 64, device="cuda").half(), torch.randn(64, 80, device="cuda").half()
     right = a.double() @ b.double()
-    near(warplap.matmul(Lent(a), Lent(b, stream=1)), right)
+    near(warplap.matmul(ForeignArray(a), ForeignArray(b, stream=1)), right)
     out, theirs = torch.zeros(48, 80, device="cuda").half(), torch.cuda.Stream()
-    kept = Lent(out, stream=theirs.cuda_stream)
+    kept = ForeignArray(out, stream=theirs.cuda_stream)
     with torch.cuda.stream(theirs):
         torch.cuda._sleep(50_000_000)
         b2 = b * 2
-    assert warplap.matmul(Lent(a), Lent(b2, stream=theirs.cuda_stream), out=kept) is kept
+    assert warplap.matmul(ForeignArray(a), ForeignArray(b2, stream=theirs.cuda_stream), out=kept) is kept
     with torch.cuda.stream(theirs):
         seen = out.clone()
     theirs.synchronize()
     near(seen, right * 2)
-    near(warplap.linear(Lent(a), Lent(b.t().contiguous()), activation="relu"), right.relu())
+    near(warplap.linear(ForeignArray(a), ForeignArray(b.t().contiguous()), activation="relu"), right.relu())
     q = torch.randn(2, 4, 64, 64, device="cuda").half()
-    near(warplap.attention(Lent(q), Lent(q), Lent(q)), F.scaled_dot_product_attention(q, q, q))
+    near(warplap.attention(ForeignArray(q), ForeignArray(q), ForeignArray(q)), F.scaled_dot_product_attention(q, q, q))
     with pytest.raises(ValueError, match="^b: is not on a CUDA device"):
-        warplap.matmul(Lent(a), b.cpu().numpy())
+        warplap.matmul(ForeignArray(a), b.cpu().numpy())
 
 
 def test_a_tuned_triton_kernel_is_used_inside_torch_compile():

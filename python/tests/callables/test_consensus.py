@@ -22,9 +22,9 @@ def chosen(*leaves, settings=None, out=None):
 
     runs = [lambda x, out, leave=leave: run(leave, x, out) for leave in leaves]
     rig = Rig((torch.ones(3), torch.zeros(3) if out is None else out), {}, None)
-    found = agreed(rig, runs, settings or list(range(len(runs))))
+    reference = agreed(rig, runs, settings or list(range(len(runs))))
     assert torch.equal(rig.args[1], torch.zeros(3) if out is None else out), "the arguments are as they were"
-    return found
+    return reference
 
 
 RIGHT, OFF, ROW, FAR = [1.0, 2.0, 3.0], [1.0, 2.0, 3.5], [1.0, NAN, 3.0], [1.0, 1e30, 3.0]

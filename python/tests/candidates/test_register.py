@@ -143,12 +143,12 @@ def test_torchs_own_function_gets_the_callers_arguments_as_they_are():
 import torch, torch.nn.functional as F, warplap
 from warplap.candidates import register
 got = []
-def layer(*given):
-    got[:] = given
-    return F.linear(*given)
-def product(*given):
-    got[:] = given
-    return torch.mm(*given)
+def layer(*args):
+    got[:] = args
+    return F.linear(*args)
+def product(*args):
+    got[:] = args
+    return torch.mm(*args)
 for v in warplap.explain("gemm:m=5,n=6,k=4,dtype=f32,b=col").variants:
     fit = None if v["reference"] else lambda problem: "not asked"
     register.add(
@@ -157,8 +157,8 @@ for v in warplap.explain("gemm:m=5,n=6,k=4,dtype=f32,b=col").variants:
     )
 warplap.configure(in_memory=True, budget=0.05)
 x, w, bias = torch.randn(5, 4), torch.randn(6, 4), torch.randn(6)
-def same(given, own):
-    return len(given) == len(own) and all(g is o for g, o in zip(given, own))
+def same(args, own):
+    return len(args) == len(own) and all(g is o for g, o in zip(args, own))
 for _ in range(2):
     got.clear()
     y = warplap.linear(x, w, bias)

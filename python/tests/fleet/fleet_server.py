@@ -15,8 +15,8 @@ NOBODY = 65534
 
 def programs() -> Path:
     named = os.environ.get("WARPLAP_TEST_POSTGRES")
-    found = [Path(named)] if named else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    there = [folder for folder in found if (folder / "initdb").exists()]
+    folders = [Path(named)] if named else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    there = [folder for folder in folders if (folder / "initdb").exists()]
     assert there, "no PostgreSQL: apt-get install postgresql, or WARPLAP_TEST_POSTGRES names the folder of its programs"
     return there[0]
 

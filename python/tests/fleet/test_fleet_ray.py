@@ -56,14 +56,14 @@ class Four:
     def processes(self, number: int) -> list[int]:
         """The processes of a node: Ray's, its workers, and their children."""
         own = {f"WARPLAP_TEST_NODE={number}".encode(), f"RAY_AUTH_TOKEN={os.environ['RAY_AUTH_TOKEN']}".encode()}
-        found = []
+        pids = []
         for entry in Path("/proc").iterdir():
             try:
                 if entry.name.isdigit() and own <= set((entry / "environ").read_bytes().split(b"\0")):
-                    found.append(int(entry.name))
+                    pids.append(int(entry.name))
             except OSError:
                 continue
-        return found
+        return pids
 
     def lose(self, number: int) -> None:
         """A machine is gone at once, with all that runs on it."""

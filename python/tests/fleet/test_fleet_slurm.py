@@ -100,18 +100,18 @@ class Slurm:
 
     def of_node(self, node: str) -> list[int]:
         """Processes of a node's jobs, and the step daemons above them."""
-        found = set()
+        pids = set()
         for entry in Path("/proc").iterdir():
             try:
                 words = (entry / "environ").read_bytes().split(b"\0") if entry.name.isdigit() else []
             except OSError:
                 continue
             if f"SLURMD_NODENAME={node}".encode() in words and f"SLURM_CONF={self.folder}/slurm.conf".encode() in words:
-                found.add(int(entry.name))
+                pids.add(int(entry.name))
                 above = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
                 if Path(f"/proc/{above}/comm").read_text().startswith("slurmstepd"):
-                    found.add(above)
-        return sorted(found)
+                    pids.add(above)
+        return sorted(pids)
 
     def lose(self, node: str) -> None:
         """A machine is gone: its daemon, its steps, its jobs."""

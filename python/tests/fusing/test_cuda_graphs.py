@@ -16,11 +16,11 @@ GPU = torch.device("cuda", 0)
 @pytest.fixture
 def known():
     """Trees by device, as this thread has them."""
-    found = trees.get_obj(trees.local, "tree_manager_containers")
-    before = dict(found)
-    yield found
-    found.clear()
-    found.update(before)
+    containers = trees.get_obj(trees.local, "tree_manager_containers")
+    before = dict(containers)
+    yield containers
+    containers.clear()
+    containers.update(before)
 
 
 def test_a_race_has_trees_of_its_own_and_the_programs_come_back(known):

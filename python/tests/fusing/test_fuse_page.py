@@ -30,17 +30,17 @@ def test_a_decision_is_told_with_all_that_is_drawn():
         Contestant("inductor", (), 10.1, is_tie=True),
         Contestant("eager", (), None, "wrong_answer: output 0"),
     ]
-    told = page._graph(decided(lanes=lanes), 1)
-    assert [(n["name"], n["kind"]) for n in told["nodes"] if n["kind"] != "work"] == [("x", "input"), ("view", "view")]
-    by_name = {n["name"]: n for n in told["nodes"]}
+    graph = page._graph(decided(lanes=lanes), 1)
+    assert [(n["name"], n["kind"]) for n in graph["nodes"] if n["kind"] != "work"] == [("x", "input"), ("view", "view")]
+    by_name = {n["name"]: n for n in graph["nodes"]}
     linear, gelu = by_name["linear"], by_name["gelu"]
     assert (linear["cover"], gelu["cover"], by_name["view"]["cover"]) == (0, 0, None)
-    assert told["nodes"][linear["reads"][0]]["name"] == "x", "weights are left out"
-    assert told["nodes"][gelu["reads"][0]] is linear
-    assert told["nodes"][-1]["is_seen"] and not linear["is_seen"]
-    assert told["covers"] == [{"name": "linear_gelu"}] and told["plain"] == "inductor"
-    assert [lane["is_taken"] for lane in told["lanes"]] == [True, False, False]
-    assert told["lanes"][1]["is_tie"] and told["lanes"][2]["why"] == "no right answer: output 0"
+    assert graph["nodes"][linear["reads"][0]]["name"] == "x", "weights are left out"
+    assert graph["nodes"][gelu["reads"][0]] is linear
+    assert graph["nodes"][-1]["is_seen"] and not linear["is_seen"]
+    assert graph["covers"] == [{"name": "linear_gelu"}] and graph["plain"] == "inductor"
+    assert [lane["is_taken"] for lane in graph["lanes"]] == [True, False, False]
+    assert graph["lanes"][1]["is_tie"] and graph["lanes"][2]["why"] == "no right answer: output 0"
 
 
 def test_a_page_is_one_file_that_loads_nothing(tmp_path):
@@ -68,16 +68,16 @@ def test_a_record_tells_what_everyone_took():
         {"variant": "eager", "config": {}, "rejected": {"why": "wrong_answer", "reason": "output 0\nand more"}},
     ]
     ties = [{"variant": "inductor", "config": {}}]
-    found = {"edition": {"trials": trials, "verdict": {"median_us": 20.0, "ties": ties}}}
-    first, second, third = recorded_times.contestants(found, 1)
+    result = {"edition": {"trials": trials, "verdict": {"median_us": 20.0, "ties": ties}}}
+    first, second, third = recorded_times.contestants(result, 1)
     assert (first.name, first.kinds, first.us) == ("add_norm + linear", ("add_norm", "linear"), 20.0)
     assert (second.us, second.is_tie, first.is_tie) == (50.0, True, False)
     assert (third.us, third.why) == (None, "wrong_answer: output 0")
     # Of how many runs in a row a time is, nobody knows.
-    first, second, third = recorded_times.contestants(found, None)
+    first, second, third = recorded_times.contestants(result, None)
     assert (first.us, first.times, second.us, second.times, third.times) == (None, 1.0, None, 2.5, None)
-    told = str(decided("from the store", [first, second, third]))
-    assert "2.50×" in told and "µs" not in told and "raced as a whole" in told
+    text = str(decided("from the store", [first, second, third]))
+    assert "2.50×" in text and "µs" not in text and "raced as a whole" in text
 
 
 def test_a_fused_function_reports_what_was_raced_and_what_the_store_knew(uncompiled, tmp_path):

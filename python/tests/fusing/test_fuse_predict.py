@@ -23,9 +23,9 @@ def sized(n, worth, **more):
 
 def test_a_new_size_is_told_where_others_leave_no_doubt():
     parts = {"inductor": 30.0, "eager": 30.0, "norm": 18.0}
-    told = predict.guess([sized(1, (0.8, 1.0, 0.9)), sized(2, (0.82, 1.0, 0.9))], parts)
-    assert told.winner == "norm" and told.sizes == 2 and 0.02 < told.off < 0.03
-    assert told.seconds["norm"] == pytest.approx(16.2) and told.seconds["eager"] == pytest.approx(30.0)
+    prediction = predict.guess([sized(1, (0.8, 1.0, 0.9)), sized(2, (0.82, 1.0, 0.9))], parts)
+    assert prediction.winner == "norm" and prediction.sizes == 2 and 0.02 < prediction.off < 0.03
+    assert prediction.seconds["norm"] == pytest.approx(16.2) and prediction.seconds["eager"] == pytest.approx(30.0)
     # One size says nothing; what varied by more than the lead, who never raced and what is far away do not either.
     assert predict.guess([sized(1, (0.8, 1.0, 0.9))], parts) is None
     assert predict.guess([sized(1, (0.5, 1.0, 0.9)), sized(2, (0.9, 1.0, 0.9))], parts) is None

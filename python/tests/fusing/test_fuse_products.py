@@ -26,7 +26,7 @@ class Gated(torch.nn.Module):
         return x + self.down(F.silu(self.gate(x)) * self.up(x))
 
 
-FOUND = {
+JOINED_PRODUCTS = {
     "linear_add": lambda x, w, b, y: y + F.linear(x, w, b),
     "linear_mul": lambda x, w, b, y: F.linear(x, w) * y,
     "linear_gelu_add": lambda x, w, b, y: F.gelu(F.linear(x, w, b)).add(y),
@@ -38,15 +38,15 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("name", JOINED_PRODUCTS)
 @pytest.mark.parametrize("lead", [(5,), (2, 5)])
 def test_a_joined_product_is_found_right_and_one_node(name, lead):
-    fn, given = FOUND[name], (r(*lead, 16), r(12, 16), r(12), r(*lead, 12))
-    module, inputs = traced(fn, *given)
+    fn, tensors = JOINED_PRODUCTS[name], (r(*lead, 16), r(12, 16), r(12), r(*lead, 12))
+    module, inputs = traced(fn, *tensors)
     plan = Plan(module)
     (partition,) = [p for p in plan.partitions(None, 99) if p.kinds == (name,)]
     run = plan.rewritten(partition.covers)
-    right = fn(*(t.double() for t in given))
+    right = fn(*(t.double() for t in tensors))
     near(run(*inputs)[0], right)
     (nodes,), got = nodes_of(run, *inputs)
     near(got[0], right)
@@ -58,11 +58,11 @@ def test_what_others_read_stays_in_memory():
         total = y + F.linear(x, w, b)
         return F.layer_norm(total, (12,)), total.sin()
 
-    given = r(5, 16), r(12, 16), r(12), r(5, 12)
-    module, inputs = traced(fn, *given)
+    tensors = r(5, 16), r(12, 16), r(12), r(5, 12)
+    module, inputs = traced(fn, *tensors)
     plan = Plan(module)
     (partition,) = [p for p in plan.partitions(None, 99) if p.kinds == ("linear_add",)]
-    for a, b in zip(plan.rewritten(partition.covers)(*inputs), fn(*(t.double() for t in given))):
+    for a, b in zip(plan.rewritten(partition.covers)(*inputs), fn(*(t.double() for t in tensors))):
         near(a, b)
 
 
@@ -106,25 +106,25 @@ def test_a_gated_layer_is_raced_and_trains(uncompiled):  # noqa: F811
         assert "linear_silu_mul" in fused.decisions[0].plan.kinds
     got, right = fused(x), block(x)
     near(got, right, 1e-4)
-    given = list(block.parameters())
-    for a, b in zip(torch.autograd.grad(got.square().sum(), given), torch.autograd.grad(right.square().sum(), given)):
+    parameters = list(block.parameters())
+    for a, b in zip(*(torch.autograd.grad(y.square().sum(), parameters) for y in (got, right))):
         near(a, b, 1e-3)
     assert not any(kind.endswith(("_add", "_mul")) for kind in fused.decisions[-1].plan.kinds)
 
 
 def test_a_projection_that_only_a_loss_reads_goes_into_it():
-    given = [r(9, 16, requires_grad=True), r(12, 16, requires_grad=True), r(12, requires_grad=True)]
+    tensors = [r(9, 16, requires_grad=True), r(12, 16, requires_grad=True), r(12, requires_grad=True)]
     labels = torch.randint(0, 12, (9,))
     fn = lambda x, w, b: F.cross_entropy(F.linear(x, w, b), labels, label_smoothing=0.1)
-    module, inputs = traced(fn, *given)
+    module, inputs = traced(fn, *tensors)
     plan = Plan(module)
     (partition,) = [p for p in plan.partitions(None, 99) if p.kinds == ("linear_cross_entropy",)]
-    got, right = plan.rewritten(partition.covers)(*inputs)[0], fn(*(t.double() for t in given))
+    got, right = plan.rewritten(partition.covers)(*inputs)[0], fn(*(t.double() for t in tensors))
     near(got, right)
-    for a, b in zip(torch.autograd.grad(got, given), torch.autograd.grad(right, given)):
+    for a, b in zip(torch.autograd.grad(got, tensors), torch.autograd.grad(right, tensors)):
         near(a, b)
     both = lambda x, w, b: (lambda y: (F.cross_entropy(y, labels), y))(F.linear(x, w, b))
-    assert "linear_cross_entropy" not in Plan(traced(both, *given)[0]).kinds
+    assert "linear_cross_entropy" not in Plan(traced(both, *tensors)[0]).kinds
 
 
 def halves(y):
@@ -149,14 +149,14 @@ PAIRS = {
 @pytest.mark.parametrize("lead", [(5,), (2, 5)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_pair_of_products_is_found_right_and_one_node(name, lead, dtype):
-    fn, given = PAIRS[name], [t.to(dtype) for t in (r(*lead, 16), r(12, 16), r(12, 16))]
-    module, inputs = traced(fn, *given)
+    fn, tensors = PAIRS[name], [t.to(dtype) for t in (r(*lead, 16), r(12, 16), r(12, 16))]
+    module, inputs = traced(fn, *tensors)
     plan = Plan(module)
     (partition,) = [p for p in plan.partitions(None, 99) if p.kinds == (name,)]
     assert len(partition.covers) == 1 and set(partition.covers[0].nodes) == set(plan.nodes)
     assert [kind for kind in plan.kinds if kind.startswith("gated")] == [name]
     run = plan.rewritten(partition.covers)
-    right = fn(*(t.double() for t in given))
+    right = fn(*(t.double() for t in tensors))
     near(run(*inputs)[0], right)
     (nodes,), got = nodes_of(run, *inputs)
     near(got[0], right)
@@ -211,12 +211,12 @@ def test_a_pair_is_raced_and_trains(uncompiled):  # noqa: F811
         (decision,) = fused.decisions
         assert "gated_linear_silu" in decision.plan.kinds
         ran = [lane for lane in decision.contestants if "gated_linear_silu" in lane.kinds]
-        told = [p for p in decision.unmeasured if "gated_linear_silu" in p.kinds]
-        assert ran or told, str(decision)
+        unmeasured_parts = [p for p in decision.unmeasured if "gated_linear_silu" in p.kinds]
+        assert ran or unmeasured_parts, str(decision)
         assert all(lane.us is not None for lane in ran), str(decision)
     got, right = fused(x), block(x)
     near(got, right, 1e-4)
-    given = list(block.parameters())
-    for a, b in zip(torch.autograd.grad(got.square().sum(), given), torch.autograd.grad(right.square().sum(), given)):
+    parameters = list(block.parameters())
+    for a, b in zip(*(torch.autograd.grad(y.square().sum(), parameters) for y in (got, right))):
         near(a, b, 1e-3)
     assert not any(kind.startswith("gated") for kind in fused.decisions[-1].plan.kinds)

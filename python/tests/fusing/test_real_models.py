@@ -58,7 +58,7 @@ def test_a_model_of_transformers_is_raced(make, kinds, uncompiled):
     raced = [lane.name for lane in decision.contestants]
     assert {"inductor", "eager"} < set(raced), raced
     for kind in kinds:
-        assert any(kind in found for found in decision.plan.kinds), (kind, list(decision.plan.kinds))
+        assert any(kind in name for name in decision.plan.kinds), (kind, list(decision.plan.kinds))
     assert "raced as a whole" in fused.explain()
 
 
@@ -180,10 +180,10 @@ def test_what_is_left_to_torch_says_why(uncompiled):
 
     fused = warplap.fuse(fn)
     fused(torch.randn(8, 32), torch.randn(32, 32))
-    told = fused.explain()
-    assert "softmax is left to torch: it goes along dimension 0, and ours along the last" in told
-    assert "layer_norm is left to torch: it computes in float64" in told
-    assert "layer_norm is left to torch: it spans 2 dimensions" in told
+    explanation = fused.explain()
+    assert "softmax is left to torch: it goes along dimension 0, and ours along the last" in explanation
+    assert "layer_norm is left to torch: it computes in float64" in explanation
+    assert "layer_norm is left to torch: it spans 2 dimensions" in explanation
 
 
 def test_a_model_of_many_layers_is_decided_by_one_of_them(uncompiled):
@@ -214,14 +214,14 @@ def test_what_wins_in_a_layer_is_taken_in_all_of_them(uncompiled, monkeypatch):
     model, stock = llama(num_hidden_layers=5).train(), llama(num_hidden_layers=5).train()
     seen = []
 
-    def chosen(plan, inductor, given):
+    def chosen(plan, inductor, arguments):
         layer = layers.repeated(plan)
         covering = [p for p in layer.plan.partitions(None, 99) if len(p.kinds) > 2]
-        seen.append((layer, covering[0], layer.partition(plan, covering[0], given, False)))
+        seen.append((layer, covering[0], layer.partition(plan, covering[0], arguments, False)))
         return None, [seen[-1][2]], [seen[-1][2]]
 
     monkeypatch.setattr(choice, "_chosen", chosen)
-    monkeypatch.setattr(choice, "_ahead", lambda forms, winner, found: next(f for f in forms if f.kinds))
+    monkeypatch.setattr(choice, "_ahead", lambda forms, winner, result: next(f for f in forms if f.kinds))
     fused = warplap.fuse(model)
     for each in (fused, stock):
         each(input_ids=words(), labels=words(), use_cache=False).loss.backward()

@@ -74,9 +74,9 @@ def test_a_part_that_fails_is_left_out_and_the_others_are_offered(tmp_path):
 
 def test_the_package_names_the_entry_point():
     try:
-        found = importlib.metadata.distribution("warplap").entry_points
+        entry_points = importlib.metadata.distribution("warplap").entry_points
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("the package is not installed")
-    points = [p for p in found if p.group == "vllm.general_plugins"]
+    points = [p for p in entry_points if p.group == "vllm.general_plugins"]
     assert [p.value for p in points] == ["warplap.vllm:register"]
     assert points[0].load() is warplap.vllm.register

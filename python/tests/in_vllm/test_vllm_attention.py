@@ -38,19 +38,19 @@ llm = LLM(model, dtype="float32", max_model_len=128, max_num_seqs=8, skip_tokeni
           kernel_config={"ir_op_priority": {n: [sys.argv[3]] for n in ("rms_norm", "fused_add_rms_norm")}})
 prompts = [[3, 17, 5, 99, 240, 7, 61, 12, 8, 33], [5, 6], list(range(2, 40))]
 asked = SamplingParams(temperature=0.0, max_tokens=24, prompt_logprobs=0, logprobs=0, detokenize=False, ignore_eos=True)
-found = {"tokens": [], "logprobs": []}
+report = {"tokens": [], "logprobs": []}
 for output in llm.generate([{"prompt_token_ids": p} for p in prompts], asked, use_tqdm=False):
-    found["tokens"].append(list(output.outputs[0].token_ids))
+    report["tokens"].append(list(output.outputs[0].token_ids))
     steps = [*output.prompt_logprobs[1:], *output.outputs[0].logprobs]
-    found["logprobs"].append([next(iter(step.values())).logprob for step in steps])
+    report["logprobs"].append([next(iter(step.values())).logprob for step in steps])
 if backend != "usual":
     import vllm_decoding
     assert warplap.mode() == "replay"
-    found["calls"] = vllm_decoding.calls
-    found["norms"] = sorted({asked[4] for asked in ir._won})
-    found["kept"] = warplap.store.ls()
+    report["calls"] = vllm_decoding.calls
+    report["norms"] = sorted({asked[4] for asked in ir._won})
+    report["kept"] = warplap.store.ls()
 print()
-print(json.dumps(found))
+print(json.dumps(report))
 """
 
 
@@ -123,8 +123,8 @@ def right(cache, table, lengths, query, scale, queries=1, window=None, softcap=N
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("queries", [1, 3])
-@pytest.mark.parametrize("bent", [{}, {"window": 20}, {"softcap": 5.0}])
-def test_keys_and_values_are_read_where_they_lie(dtype, queries, bent, monkeypatch):
+@pytest.mark.parametrize("options", [{}, {"window": 20}, {"softcap": 5.0}])
+def test_keys_and_values_are_read_where_they_lie(dtype, queries, options, monkeypatch):
     cache, table, lengths, query = step(5, 8, 2, 32, 16, 4, dtype, queries)
     used = {int(p) for row, n in zip(table, lengths) for p in row[: -(-int(n) // 16)]}
     for page in set(range(cache.shape[0])) - used:
@@ -132,8 +132,8 @@ def test_keys_and_values_are_read_where_they_lie(dtype, queries, bent, monkeypat
     pool, out = attention.pool_of(cache), torch.empty_like(query)
     assert pool.data_ptr() == cache.data_ptr()
     with warplap.replay():
-        attention.decode(query, pool, table, lengths, out, queries=queries, scale=0.2, **bent)
-    expected = right(cache, table, lengths, query, 0.2, queries, **bent)
+        attention.decode(query, pool, table, lengths, out, queries=queries, scale=0.2, **options)
+    expected = right(cache, table, lengths, query, 0.2, queries, **options)
     assert near(out, expected.to(dtype), 1e-4)
 
 
@@ -170,8 +170,8 @@ def layer(monkeypatch):
     def forward(self, layer, query, key, value, kv_cache, about, output, *scales):
         asked.append(about)
         if key is None or about is not None:
-            found = right(kv_cache, about.block_table, about.seq_lens, query, self.scale, about.max_query_len)
-            output.copy_(found)
+            result = right(kv_cache, about.block_table, about.seq_lens, query, self.scale, about.max_query_len)
+            output.copy_(result)
         return output
 
     monkeypatch.setattr(flash.FlashAttentionImpl, "forward", forward)
@@ -230,7 +230,7 @@ def test_a_race_between_the_two_decides_and_is_replayed(layer, monkeypatch):
     wins = lambda: flash.wins(impl, SimpleNamespace(), query, pool, metadata)
     monkeypatch.delenv("WARPLAP_MODE", raising=False)
     monkeypatch.setenv("WARPLAP_VLLM_MODE", "tune")
-    found = wins()
+    decision = wins()
     (row,) = warplap.store.ls("vllm_decode")
     record = warplap.store.show(row["hash"])
     assert {t["variant"] for t in record["editions"][0]["trials"]} == {"flash_attn", "warplap"}, record
@@ -239,7 +239,7 @@ def test_a_race_between_the_two_decides_and_is_replayed(layer, monkeypatch):
     monkeypatch.delenv("WARPLAP_VLLM_MODE")
     flash.forget()
     del asked[:]
-    assert wins() == found == (row["winner"].startswith("warplap")) and asked == []
+    assert wins() == decision == (row["winner"].startswith("warplap")) and asked == []
 
 
 def test_a_wrong_answer_of_ours_never_wins(layer, monkeypatch):

@@ -67,16 +67,16 @@ def test_torch_keeps_a_linear_unless_it_is_clearly_beaten(monkeypatch):
     w = torch.randn(96, 64)
     text = served.text(w, None, 16)
     served.decide(w, None, [16], race=True)
-    told = json.loads(_warplap.explain(text))
-    torchs = [trial for trial in told["edition"]["trials"] if trial["variant"].startswith("torch_")]
+    explanation = json.loads(_warplap.explain(text))
+    torchs = [trial for trial in explanation["edition"]["trials"] if trial["variant"].startswith("torch_")]
     assert torchs, "torch's function races beside ours"
-    told["edition"]["verdict"]["winner"]["variant"] = "packed"
+    explanation["edition"]["verdict"]["winner"]["variant"] = "packed"
     # What the race says of torch's function: so far behind, between these.
     for ends, taken in (([0.05, 0.2], True), ([0.001, 0.2], False), ([-0.1, 0.1], False)):
         for trial in torchs:
             trial.pop("rejected", None)
             trial["measured"] = {"behind": {"by": 0.1, "ci": ends}}
-        monkeypatch.setattr(_warplap, "explain", lambda *_, **__: json.dumps(told))
+        monkeypatch.setattr(_warplap, "explain", lambda *_, **__: json.dumps(explanation))
         served.forget()
         assert served.decide(w, None, [16], race=False) == (frozenset([16]) if taken else frozenset())
     for trial in torchs:  # it did not run at all

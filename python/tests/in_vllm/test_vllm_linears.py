@@ -68,8 +68,8 @@ def engine(plans, store, plugged=True, **environment):
         [sys.executable, str(script)], input=json.dumps(plans), capture_output=True, text=True, env=env, timeout=1200
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
-    found = json.loads(done.stdout.strip().splitlines()[-1])
-    return found, done.stdout + done.stderr
+    reports = json.loads(done.stdout.strip().splitlines()[-1])
+    return reports, done.stdout + done.stderr
 
 
 def plan(model, quantization=None, **more):
@@ -77,11 +77,11 @@ def plan(model, quantization=None, **more):
     return {"model": model, "asked": asked, **more}
 
 
-def same(found, expected, allowed=0.05):
+def same(actual, expected, allowed=0.05):
     """Log-probabilities of 16-bit models agree as far as roundings do. Tokens may differ where two are near each other:
     then what follows is another text."""
     for ours, theirs, tokens, others in zip(
-        found["logprobs"], expected["logprobs"], found["tokens"], expected["tokens"]
+        actual["logprobs"], expected["logprobs"], actual["tokens"], expected["tokens"]
     ):
         common = next((i for i, (a, b) in enumerate(zip(tokens, others)) if a != b), len(tokens))
         length = len(theirs) - len(others) + common
@@ -94,9 +94,9 @@ def plain(models, tmp_path_factory):
     """The engine without us."""
     names = ("dense", "pruned", "experts")
     store = tmp_path_factory.mktemp("plain") / "store"
-    found, _ = engine([plan(models[name]) for name in names], store, plugged=False)
+    reports, _ = engine([plan(models[name]) for name in names], store, plugged=False)
     assert not store.exists()
-    return dict(zip(names, found))
+    return dict(zip(names, reports))
 
 
 @pytest.fixture(scope="module")
@@ -114,12 +114,12 @@ def plugged(models, tmp_path_factory):
         "wrong": plan(models["named-48"]),
         "experts": plan(models["experts"], "warplap", decide="ours"),
     }
-    found, said = engine(list(plans.values()), tmp_path_factory.mktemp("plugged") / "store")
-    return {**dict(zip(plans, found)), "said": said}
+    reports, said = engine(list(plans.values()), tmp_path_factory.mktemp("plugged") / "store")
+    return {**dict(zip(plans, reports)), "said": said}
 
 
-def kinds(found):
-    return set(found["seen"].values())
+def kinds(report):
+    return set(report["seen"].values())
 
 
 def test_a_dense_model_is_tuned_ahead_then_replayed_and_answers_alike(plain, plugged):
@@ -171,9 +171,9 @@ def test_adapters_find_their_layers(models, plain, tmp_path):
     ]
     (dense, sparse), _ = engine(plans, tmp_path / "kept")
     assert kinds(dense) == {"served"} and kinds(sparse) == {"sparse"}
-    for found, model in ((dense, "dense"), (sparse, "pruned")):
+    for report, model in ((dense, "dense"), (sparse, "pruned")):
         answers = [probabilities[-6:] for probabilities in plain[model]["logprobs"]]
-        same(found, {**plain[model], "logprobs": answers})
+        same(report, {**plain[model], "logprobs": answers})
 
 
 def test_batch_invariance_routers_and_what_others_take_apart_are_left_alone(monkeypatch):
@@ -200,8 +200,8 @@ def test_a_store_that_cannot_be_used_does_not_end_the_server(models, plain, tmp_
     else:
         store.mkdir(mode=0o500)
     for mode in ({}, {"WARPLAP_VLLM_MODE": "tune"}):
-        (found,), _ = engine([plan(models["dense"], "warplap", env=mode)], store)
-        same(found, plain["dense"])
+        (report,), _ = engine([plan(models["dense"], "warplap", env=mode)], store)
+        same(report, plain["dense"])
 
 
 @LONG
@@ -211,8 +211,8 @@ def test_compiled_engines_and_those_in_processes_of_their_own_answer_alike(model
     plans = [plan(model, "warplap_bsr", asked=compiled), plan(model, "warplap", asked=compiled, decide="ours")]
     # Then once more from vLLM's cache of compiled graphs, and with another decision for the same model.
     for last in (plans[1], plan(model, "warplap", asked=compiled)):
-        for found in engine([plans[0], last], tmp_path / "store")[0]:
-            same(found, plain)
+        for report in engine([plans[0], last], tmp_path / "store")[0]:
+            same(report, plain)
     (apart,), _ = engine([plan(model, "warplap_bsr")], tmp_path / "store", VLLM_ENABLE_V1_MULTIPROCESSING="1")
     same(apart, plain)
 
@@ -224,8 +224,8 @@ def test_two_ranks_share_the_work_and_answer_alike(models, plain, tmp_path, quan
     asked = plan(models["pruned"], quantization, asked={"tensor_parallel_size": 2})
     kept = {}
     for mode in ("replay", "tune", "replay"):
-        (found,), _ = engine([{**asked, "env": {"WARPLAP_VLLM_MODE": mode}}], tmp_path / "shared", **own)
-        same(found, plain["pruned"])
-        assert mode == "tune" or found["kept"] == kept
-        kept = found["kept"]
+        (report,), _ = engine([{**asked, "env": {"WARPLAP_VLLM_MODE": mode}}], tmp_path / "shared", **own)
+        same(report, plain["pruned"])
+        assert mode == "tune" or report["kept"] == kept
+        kept = report["kept"]
     assert kept

@@ -46,53 +46,53 @@ class Compiler(compile_ahead.Compiler):
         return super()._judged(answer)
 
 every = [dict(zip(experts_space.AXES, values)) for values in itertools.product(*experts_space.AXES.values())]
-compiler, all_told = Compiler(2), []
+compiler, reports = Compiler(2), []
 for arch, types, count in json.loads(sys.argv[1]):
     made_up_gpu.use(arch)
     shape = shapes.Shape(4, 256, 512, 2, *types)
     configs = random.Random(arch).sample(every, count)
     race = Race(Layer(shape, "cpu"), fused.Device("NVIDIA_made_up", "cpu", arch, None), 64, compiler=compiler)
     race.ahead(configs)
-    told = {"arch": arch, "types": types, "same": 0, "other": [], "refused": [], "kernels": 0, "hits": []}
+    report = {"arch": arch, "types": types, "same": 0, "other": [], "refused": [], "kernels": 0, "hits": []}
     right = []
     for config in configs:
         names = race.names[experts_space.key(config)]
-        told["kernels"] += len(names)
+        report["kernels"] += len(names)
         refused = compiler.wait(names)
         if refused:
-            told["refused"].append([experts_space.key(config), refused])
+            report["refused"].append([experts_space.key(config), refused])
             continue
         right.append(config)
         for name in names:
             taken, meant = shared[name], experts_space.shared_memory(config, shape, arch)
             if taken == meant:
-                told["same"] += 1
+                report["same"] += 1
             else:
-                told["other"].append([experts_space.key(config), taken, meant])
+                report["other"].append([experts_space.key(config), taken, meant])
     # The first launch finds what was compiled: nothing is compiled twice.
-    triton.knobs.compilation.listener = lambda **about: told["hits"].append(about["cache_hit"])
+    triton.knobs.compilation.listener = lambda **about: report["hits"].append(about["cache_hit"])
     for config in right[:3]:
         try:
             race.layer.run(config, *race.arguments)
         except Exception:  # the made-up GPU launches nothing
             pass
-    all_told.append(told)
+    reports.append(report)
 compiler.end()
-print(json.dumps(all_told))
+print(json.dumps(reports))
 """
 
 
 def test_the_rule_for_shared_memory_is_the_compilers(tmp_path):
     many = 4 if LONG else 1
     asked = [(90, ["bfloat16"], 10), (90, ["bfloat16", "int8_w8a16"], 3), (80, ["float16"], 3), (100, ["bfloat16"], 2)]
-    found = script(RULE, tmp_path, json.dumps([(arch, types, many * count) for arch, types, count in asked]))
-    assert len(found) == len(asked)
-    for told in found:
-        print(told)
+    reports = script(RULE, tmp_path, json.dumps([(arch, types, many * count) for arch, types, count in asked]))
+    assert len(reports) == len(asked)
+    for report in reports:
+        print(report)
         # Triton 3.6 itself fails on some configs of 256 rows with 4 warps.
-        assert all(name[0] == 256 and name[4] == 4 for name, _ in told["refused"]), told
-        assert told["other"] == [] and told["same"] + 2 * len(told["refused"]) == told["kernels"] > 0, told
-        assert told["hits"] and all(told["hits"]), told
+        assert all(name[0] == 256 and name[4] == 4 for name, _ in report["refused"]), report
+        assert report["other"] == [] and report["same"] + 2 * len(report["refused"]) == report["kernels"] > 0, report
+        assert report["hits"] and all(report["hits"]), report
 
 
 SURVIVES = """
@@ -106,31 +106,31 @@ shape = shapes.Shape(4, 256, 512, 2)
 race = Race(Layer(shape, "cpu"), fused.Device("NVIDIA_made_up", "cpu", 90, None), 64)
 good = dict(zip(experts_space.AXES, (16, 32, 64, 1, 4, 2)))
 def orders(config):
-    with compile_ahead.recording() as found:
+    with compile_ahead.recording() as compile_orders:
         race.layer.run(config, *(a[:1] if i else a for i, a in enumerate(race.arguments)))
-    return found
-told = {"kernels": len(orders(good))}
+    return compile_orders
+report = {"kernels": len(orders(good))}
 compiler = compile_ahead.Compiler(2, room=200)
 down = {**orders(good)[0], "module": "takes_the_compiler_down"}
-told["crash"] = compiler.wait(compiler.order([down]))
-told["room"] = compiler.wait(compiler.order(orders(good)))
+report["crash"] = compiler.wait(compiler.order([down]))
+report["room"] = compiler.wait(compiler.order(orders(good)))
 wrong = dict(orders(good)[0])
 wrong["data"] = wrong["data"].replace('"bf16"', '"no_such_type"').replace('*bf16', '*bf17')
-told["wrong"] = compiler.wait(compiler.order([wrong]))
+report["wrong"] = compiler.wait(compiler.order([wrong]))
 compiler.end()
 hasty = compile_ahead.Compiler(2, patience=0.01)
-told["late"] = hasty.wait(hasty.order(orders({**good, "GROUP_SIZE_M": 16})))
+report["late"] = hasty.wait(hasty.order(orders({**good, "GROUP_SIZE_M": 16})))
 hasty._process.kill()  # whoever loses its compilers goes on without
-told["gone"] = hasty.wait(hasty.order(orders({**good, "GROUP_SIZE_M": 32})))
-print(json.dumps(told))
+report["gone"] = hasty.wait(hasty.order(orders({**good, "GROUP_SIZE_M": 32})))
+print(json.dumps(report))
 """
 
 
 def test_what_takes_the_compiler_down_is_refused_and_takes_nobody_with_it(tmp_path):
-    told = script(SURVIVES, tmp_path)
-    assert told["kernels"] == 2  # with the routing's weights and without
-    assert told["crash"][0] == "does_not_build" and "SIGABRT" in told["crash"][1]
-    assert told["room"][0] == "over_limits" and "there are 200" in told["room"][1]
-    assert told["wrong"][0] == "does_not_build"
-    assert told["late"][0] == "timed_out"
-    assert told["gone"] is None
+    report = script(SURVIVES, tmp_path)
+    assert report["kernels"] == 2  # with the routing's weights and without
+    assert report["crash"][0] == "does_not_build" and "SIGABRT" in report["crash"][1]
+    assert report["room"][0] == "over_limits" and "there are 200" in report["room"][1]
+    assert report["wrong"][0] == "does_not_build"
+    assert report["late"][0] == "timed_out"
+    assert report["gone"] is None

@@ -67,11 +67,11 @@ def test_gpus_share_each_expert_or_the_experts():
     dealt = shape_of(deepseek, tp=8, ep=True)
     assert (dealt.experts, dealt.shard, dealt.of_all) == (32, 2048, 256)
     assert shape_of(deepseek, tp=8) == Shape(256, 256, 7168, 8, "bfloat16", "fp8_w8a8", (128, 128), 256)
-    for given, part in [({"tp": 3}, "intermediate_size: 14336 is not a multiple of --tp 3"),
+    for options, part in [({"tp": 3}, "intermediate_size: 14336 is not a multiple of --tp 3"),
                         ({"tp": 16, "ep": True}, "num_local_experts: 8 is not a multiple"),
                         ({"tp": 0}, "--tp: is 0")]:  # fmt: skip
         with pytest.raises(NoExperts, match=part):
-            shape_of(mixtral, **given)
+            shape_of(mixtral, **options)
     with pytest.raises(NoExperts, match="blocks of 128x128 do not divide a shard of 64"):
         shape_of(deepseek, tp=32)
 

@@ -49,9 +49,9 @@ def test_blocks_of_scales_bound_a_tile():
 
 def test_steps_go_along_one_axis_and_stay_legal():
     for start in (config(16, 32, 64, stages=2), config(64, 128, 128, 16, 8, 3), config(256, 256, 64, 64, 8, 2)):
-        found = list(experts_space.neighbours(start, BF16, 90))
-        assert len({experts_space.key(c) for c in found}) == len(found) > 4
-        for step in found:
+        neighbours = list(experts_space.neighbours(start, BF16, 90))
+        assert len({experts_space.key(c) for c in neighbours}) == len(neighbours) > 4
+        for step in neighbours:
             assert sum(step[axis] != start[axis] for axis in experts_space.AXES) == 1
             assert experts_space.why_not(step, BF16, 90) is None
     assert all(c["BLOCK_SIZE_K"] <= 128 for c in experts_space.neighbours(config(64, 64, 128), BLOCKED, 90))

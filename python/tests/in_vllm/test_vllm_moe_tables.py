@@ -38,16 +38,16 @@ def test_shipped_winners_are_a_good_list_for_shapes_that_they_do_not_hold():
     known = [row for row in prior.rows(SHIPPED) if row.device.startswith("NVIDIA")]
     rows = [row for row in known if row.device == "NVIDIA_H200" and row.dtype is None]
     assert len(known) > 3000 and len(rows) > 200
-    found = Counter()
+    counts = Counter()
     for row in rows[::7]:
         held_out = [other for other in known if (other.experts, other.shard) != (row.experts, row.shard)]
         shape = shapes.Shape(row.experts, row.shard, 4096, 2)
         listed = [experts_space.key(c) for c in prior.ranked(held_out, shape, row.tokens, row.device)[:200]]
-        found["all"] += 1
-        found[40] += row.config in listed[:40]
-        found[200] += row.config in listed
-    assert found[40] >= 0.5 * found["all"] and found[200] >= 0.8 * found["all"], found
-    print(found)
+        counts["all"] += 1
+        counts[40] += row.config in listed[:40]
+        counts[200] += row.config in listed
+    assert counts[40] >= 0.5 * counts["all"] and counts[200] >= 0.8 * counts["all"], counts
+    print(counts)
 
 
 READ = """

@@ -40,7 +40,7 @@ from warplap.callables import race as callables_race
 from warplap.vllm.experts import fused, shapes, space
 from warplap.vllm.experts.layer import Layer
 from warplap.vllm.experts.race import Race
-told = {}
+reports = {}
 tiles = [(16, 32, 64, 1, 4, 2), (32, 64, 64, 1, 4, 2), (64, 32, 128, 16, 4, 3), (16, 64, 64, 1, 4, 5)]
 configs = [dict(zip(space.AXES, tile)) for tile in tiles]
 for name, shape, tokens in [
@@ -51,14 +51,14 @@ for name, shape, tokens in [
 ]:
     race = Race(Layer(shape, "cpu"), fused.Device.here(), tokens, budget=0.5)
     winner, ties = race.race("proof", configs, 0.5)
-    told[name] = {"winner": space.key(winner), "right": sorted(race.times), "wrong": race.refused and
+    reports[name] = {"winner": space.key(winner), "right": sorted(race.times), "wrong": race.refused and
                   {str(k): v for k, v in race.refused.items()}}
 # What nobody has written is no right answer, whoever ran before.
 layer = race.layer
 from warplap.vllm.experts.layer import poisoned
 with poisoned():
-    told["poison"] = bool(torch.empty(1000, dtype=torch.float16).isnan().all())
-print(json.dumps(told))
+    reports["poison"] = bool(torch.empty(1000, dtype=torch.float16).isnan().all())
+print(json.dumps(reports))
 """
 
 
@@ -66,13 +66,13 @@ def test_tiles_are_proved_and_a_planted_wrong_one_is_found(tmp_path):
     env = environment(tmp_path, PLANTED="num_stages=5")
     done = subprocess.run([sys.executable, "-c", PROOF], capture_output=True, text=True, env=env, timeout=1200)
     assert done.returncode == 0, done.stderr[-4000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told.pop("poison") is True
-    for name, found in told.items():
-        assert len(found["right"]) == 3, (name, found)
-        assert list(found["wrong"]) == ["(16, 64, 64, 1, 4, 5)"], (name, found)
-        assert found["wrong"]["(16, 64, 64, 1, 4, 5)"].startswith("wrong_answer"), (name, found)
-        assert found["winner"][5] != 5, name
+    reports = json.loads(done.stdout.splitlines()[-1])
+    assert reports.pop("poison") is True
+    for name, report in reports.items():
+        assert len(report["right"]) == 3, (name, report)
+        assert list(report["wrong"]) == ["(16, 64, 64, 1, 4, 5)"], (name, report)
+        assert report["wrong"]["(16, 64, 64, 1, 4, 5)"].startswith("wrong_answer"), (name, report)
+        assert report["winner"][5] != 5, name
 
 
 def begin(tmp_path, *more, **environs):
@@ -107,9 +107,9 @@ def test_a_tune_that_is_killed_goes_on_and_a_table_is_always_whole(tmp_path):
     assert checked(table)[0] == 0 and not (tmp_path / "tables" / f"warplap-{NAME}").exists()
     first = rows_of(table)["1"]
 
-    told = ended(begin(tmp_path, "--tokens", "1,2,4"))
-    assert told[0]["event"] == "started" and told[0]["done"] == len(done)
-    raced = [event["tokens"] for event in told if event["event"] == "row"]
+    events = ended(begin(tmp_path, "--tokens", "1,2,4"))
+    assert events[0]["event"] == "started" and events[0]["done"] == len(done)
+    raced = [event["tokens"] for event in events if event["event"] == "row"]
     assert 1 not in raced and set(raced) | {int(name[4:-5]) for name in done} == {1, 2, 4}
     assert rows_of(table)["1"] == first and not partial.exists()
     record = json.loads((tmp_path / "tables" / f"warplap-{NAME}").read_text())
@@ -124,9 +124,9 @@ def test_a_tune_that_is_killed_goes_on_and_a_table_is_always_whole(tmp_path):
     check = [sys.executable, "-m", "warplap.vllm", "check", str(tmp_path / "tables"), "--json", "--budget", "0.3"]
     done = subprocess.run(check, capture_output=True, text=True, env=environment(tmp_path), timeout=1200)
     assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["right"] and told["changed"] == [] and [row["tokens"] for row in told["rows"]] == [1, 2, 4]
-    assert all(row["measured"] and row["us"] > 0 and row["default_us"] > 0 for row in told["rows"])
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["right"] and report["changed"] == [] and [row["tokens"] for row in report["rows"]] == [1, 2, 4]
+    assert all(row["measured"] and row["us"] > 0 and row["default_us"] > 0 for row in report["rows"])
 
 
 DEAL = """
@@ -149,7 +149,7 @@ def test_rows_are_dealt_to_processes_and_put_together(tmp_path):
     env = environment(tmp_path)
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=1200)
     assert done.returncode == 0, done.stderr[-3000:]
-    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert sorted(event["tokens"] for event in told if event["event"] == "row") == [1, 2]
+    events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert sorted(event["tokens"] for event in events if event["event"] == "row") == [1, 2]
     record = json.loads((tmp_path / "tables" / f"warplap-{NAME}").read_text())
     assert [row["tokens"] for row in record["rows"]] == [1, 2] and record["gpus"] == 2

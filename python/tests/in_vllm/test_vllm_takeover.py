@@ -29,7 +29,7 @@ catcher.emit = lambda record: said.append(record.getMessage())
 logging.getLogger("warplap").addHandler(catcher)
 logging.getLogger("warplap").setLevel("INFO")
 torch.manual_seed(3)
-found = {}
+report = {}
 
 def passing():
     from vllm.model_executor.layers.mamba.ops import ssd_state_passing
@@ -66,7 +66,7 @@ def why(kernel):
 def program(folder, body, **environment):
     """What a process says that runs vLLM's kernels in Triton's interpreter: one JSON object, on its last line."""
     file = folder / "program.py"
-    file.write_text(HEAD + textwrap.dedent(body) + "\nprint()\nprint(json.dumps(found))\n")
+    file.write_text(HEAD + textwrap.dedent(body) + "\nprint()\nprint(json.dumps(report))\n")
     env = {k: v for k, v in os.environ.items() if not k.startswith("WARPLAP_")}
     env |= {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "WARPLAP_VLLM_TRITON": "1", **environment}
     done = subprocess.run([sys.executable, file, folder / "store"], capture_output=True, text=True, env=env)
@@ -87,28 +87,28 @@ def kept(tmp_path_factory):
 
         watch(kernel, lambda block, out: out[0].fill_(nan) if block == 256 else None)
         step(96)
-        found["one"] = why(kernel), kernel.best_config.kwargs["BLOCK_SIZE"], kernel.last["from_store"]
-        found["export"] = warplap.store.export(sys.argv[1] + ".bundle")
+        report["one"] = why(kernel), kernel.best_config.kwargs["BLOCK_SIZE"], kernel.last["from_store"]
+        report["export"] = warplap.store.export(sys.argv[1] + ".bundle")
 
         watch(kernel, lambda block, out: out[0].fill_(nan) if block == 64 else None)
         step(97)
-        found["first"] = why(kernel), kernel.best_config.kwargs["BLOCK_SIZE"]
+        report["first"] = why(kernel), kernel.best_config.kwargs["BLOCK_SIZE"]
 
         watch(kernel, lambda block, out: out[0].fill_(nan) if block <= 512 else None)
         step(98)
-        found["many"] = why(kernel), kernel.best_config.kwargs["BLOCK_SIZE"]
+        report["many"] = why(kernel), kernel.best_config.kwargs["BLOCK_SIZE"]
 
         watch(kernel, lambda block, out: out.add_(1) if block == 64 else None)
         step(99)
-        found["finite"] = why(kernel), kernel.best_config.kwargs["BLOCK_SIZE"]
+        report["finite"] = why(kernel), kernel.best_config.kwargs["BLOCK_SIZE"]
 
         # Nobody agrees with anybody: nothing can be proved, and Triton answers as it always did.
         records, before = len(warplap.store.ls()), len(timed)
         watch(kernel, lambda block, out: out.add_(block) if launched and not timed else None)
         del timed[:]
         step(100)
-        found["none"] = len(warplap.store.ls()) - records, len(timed)
-        found["said"] = said
+        report["none"] = len(warplap.store.ls()) - records, len(timed)
+        report["said"] = said
     """
     return folder, program(folder, body, WARPLAP_VLLM_MODE="tune")
 
@@ -149,25 +149,25 @@ def test_a_bundle_is_proved_once_and_then_replayed_and_nothing_is_measured(kept,
         # The kernel is there before the plugin is: it is changed for ours where it lies.
         kernel = passing()._state_passing_fwd_kernel
         assert type(kernel) is Plain
-        found["import"] = warplap.store.import_({str(folder / "store.bundle")!r})
+        report["import"] = warplap.store.import_({str(folder / "store.bundle")!r})
         warplap.vllm.register(), warplap.vllm.register()
         kernel = passing()._state_passing_fwd_kernel
-        found["type"] = type(kernel).__name__
+        report["type"] = type(kernel).__name__
         watch(kernel)
         # A winner from elsewhere that was not proved here is not used while nothing may be proved either.
         step(96); step(96)
-        found["unproved"] = len(timed), len(launched), kernel.last is None
+        report["unproved"] = len(timed), len(launched), kernel.last is None
         os.environ["WARPLAP_VLLM_MODE"] = "tune"
         watch(kernel)
         kernel._left.clear()
         del timed[:], launched[:]
         step(96); step(96)
-        found["proved"] = len(timed), len(launched), kernel.last["from_store"], kernel.best_config.kwargs["BLOCK_SIZE"]
+        report["proved"] = len(timed), len(launched), kernel.last["from_store"], kernel.best_config.kwargs["BLOCK_SIZE"]
     """
-    found = program(tmp_path, body)
-    assert found["import"] == [1, 0, 0] and found["type"] == "Taken"
-    assert found["unproved"] == [6, 6 + 2, True]
-    timed, launched, from_store, block = found["proved"]
+    report = program(tmp_path, body)
+    assert report["import"] == [1, 0, 0] and report["type"] == "Taken"
+    assert report["unproved"] == [6, 6 + 2, True]
+    timed, launched, from_store, block = report["proved"]
     assert timed == 0 and launched < 40 and from_store and block == tuned["one"][1]
     body = """
         warplap.vllm.register()
@@ -175,15 +175,15 @@ def test_a_bundle_is_proved_once_and_then_replayed_and_nothing_is_measured(kept,
         kernel = passing()._state_passing_fwd_kernel
         watch(kernel)
         step(96); step(96)
-        found["launched"], found["timed"], found["from_store"] = launched[:], len(timed), kernel.last["from_store"]
+        report["launched"], report["timed"], report["from_store"] = launched[:], len(timed), kernel.last["from_store"]
         # What is not in the bundle is tuned by Triton, and stays with it.
         step(60); step(60)
-        found["unknown"] = len(timed), len(launched)
-        found["same"] = bundle == json.dumps(warplap.store.ls())
+        report["unknown"] = len(timed), len(launched)
+        report["same"] = bundle == json.dumps(warplap.store.ls())
     """
-    found = program(tmp_path, body)
-    assert found["launched"] == [tuned["one"][1]] * 2 and found["timed"] == 0 and found["from_store"]
-    assert found["unknown"] == [6, 2 + 6 + 2] and found["same"]
+    report = program(tmp_path, body)
+    assert report["launched"] == [tuned["one"][1]] * 2 and report["timed"] == 0 and report["from_store"]
+    assert report["unknown"] == [6, 2 + 6 + 2] and report["same"]
 
 
 def test_it_is_asked_for_and_leaves_other_peoples_kernels_alone(tmp_path):
@@ -203,7 +203,7 @@ def test_it_is_asked_for_and_leaves_other_peoples_kernels_alone(tmp_path):
             try:
                 takeover.begin()
             except ValueError as error:
-                found["loud"] = str(error)
+                report["loud"] = str(error)
             assert triton.autotune is usual and type(states._state_passing_fwd_kernel) is Plain, name
             os.environ.pop(name) if before is None else os.environ.__setitem__(name, before)
 
@@ -220,18 +220,18 @@ def test_it_is_asked_for_and_leaves_other_peoples_kernels_alone(tmp_path):
         late = triton.autotune(configs(), key=["n"])(triton.jit(mine))
         assert type(early) is type(late) is type(ops.of_a_user) is Plain
         from vllm.model_executor.layers.mamba.ops import ssd_bmm, ssd_chunk_scan, ssd_chunk_state
-        found["types"] = {type(value).__name__ for module in (ssd_bmm, ssd_chunk_scan, ssd_chunk_state)
+        report["types"] = {type(value).__name__ for module in (ssd_bmm, ssd_chunk_scan, ssd_chunk_state)
                           for value in vars(module).values() if isinstance(value, Plain)}.pop()
         from vllm.third_party.flash_linear_attention.ops import l2norm, wy_fast
         kernels = [value for module in (l2norm, wy_fast) for value in vars(module).values()]
         inner = [getattr(value, "fn", None) for value in kernels]
-        found["behind"] = sorted({type(v).__name__ for v in (*kernels, *inner) if isinstance(v, Plain)})
-        found["said"] = said
+        report["behind"] = sorted({type(v).__name__ for v in (*kernels, *inner) if isinstance(v, Plain)})
+        report["said"] = said
     """
-    found = program(tmp_path, body)
-    assert found["loud"] == "WARPLAP_VLLM_MODE: is 'loud', expected replay or tune"
-    assert found["types"] == "Taken" and found["behind"] == ["Taken"]
-    assert any("VLLM_TRITON_FORCE_FIRST_CONFIG" in line for line in found["said"])
+    report = program(tmp_path, body)
+    assert report["loud"] == "WARPLAP_VLLM_MODE: is 'loud', expected replay or tune"
+    assert report["types"] == "Taken" and report["behind"] == ["Taken"]
+    assert any("VLLM_TRITON_FORCE_FIRST_CONFIG" in line for line in report["said"])
 
 
 def test_the_whole_of_mamba2_is_raced_and_a_miscompiled_first_config_of_its_scan_is_found(tmp_path):
@@ -262,18 +262,18 @@ def test_the_whole_of_mamba2_is_raced_and_a_miscompiled_first_config_of_its_scan
             state = state * torch.exp(dt[i] * a)[:, None, None] + (dt[i][:, None] * x[i])[..., None] * b[i, 0]
             right = (state * c[i, 0]).sum(-1) + skip[:, None] * x[i]
             assert torch.allclose(out[i], right, atol=1e-4), i
-        found["raced"] = {}
+        report["raced"] = {}
         for module in (ssd_bmm, ssd_chunk_scan, ssd_chunk_state, passing()):
             for name, kernel in vars(module).items():
                 if isinstance(kernel, Plain):
                     trials = kernel.last["edition"]["trials"]
                     wrong = [t["config"] for t in trials if (t.get("rejected") or {}).get("why") == "wrong_answer"]
-                    found["raced"][name] = [len(kernel.configs) - len(trials), wrong]
-        found["first"] = first.all_kwargs()
+                    report["raced"][name] = [len(kernel.configs) - len(trials), wrong]
+        report["first"] = first.all_kwargs()
     """
-    found = program(tmp_path, body, WARPLAP_VLLM_MODE="tune")
-    raced = found["raced"]
+    report = program(tmp_path, body, WARPLAP_VLLM_MODE="tune")
+    raced = report["raced"]
     assert len(raced) == 5 and all(left == 0 for left, _ in raced.values())
     (wrong,) = raced.pop("_chunk_scan_fwd_kernel")[1]
-    assert {k: str(v) for k, v in wrong.items()} == {k: str(v) for k, v in found["first"].items()}
+    assert {k: str(v) for k, v in wrong.items()} == {k: str(v) for k, v in report["first"].items()}
     assert all(wrong == [] for _, wrong in raced.values())

@@ -57,8 +57,8 @@ class Impl(CPUAttentionBackendImpl):
             q = query[a:b].transpose(0, 1)
             seen = torch.ones(b - a, length, dtype=torch.bool).tril(length - (b - a))
             k, v = lines[..., :d], lines[..., d:]
-            found = F.scaled_dot_product_attention(
+            result = F.scaled_dot_product_attention(
                 q[None], k[None], v[None], attn_mask=seen, scale=self.scale, enable_gqa=True
             )
-            output[a:b] = found[0].transpose(0, 1)
+            output[a:b] = result[0].transpose(0, 1)
         return output

@@ -30,21 +30,21 @@ def run(plan: dict) -> dict:
     of_prompts = None if "enable_lora" in plan["asked"] else 0  # on CPUs vLLM's adapters cannot
     sampling = SamplingParams(temperature=0.0, max_tokens=6, prompt_logprobs=of_prompts, logprobs=0, detokenize=False)
     outputs = llm.generate([{"prompt_token_ids": p} for p in PROMPTS], sampling, use_tqdm=False)
-    found: dict = {"tokens": [], "logprobs": []}
+    report: dict = {"tokens": [], "logprobs": []}
     for output in outputs:
-        found["tokens"].append(list(output.outputs[0].token_ids))
+        report["tokens"].append(list(output.outputs[0].token_ids))
         steps = [*(output.prompt_logprobs or [None])[1:], *output.outputs[0].logprobs]
-        found["logprobs"].append([next(iter(step.values())).logprob for step in steps])
+        report["logprobs"].append([next(iter(step.values())).logprob for step in steps])
     if os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0":
-        found["seen"] = llm.apply_model(look)[0]
-    found["hash"] = llm.llm_engine.vllm_config.compute_hash()
+        report["seen"] = llm.apply_model(look)[0]
+    report["hash"] = llm.llm_engine.vllm_config.compute_hash()
     files = [p for p in Path(os.environ["WARPLAP_STORE"]).rglob("*") if p.is_file() and p.name != "store.json"]
-    found["kept"] = {str(p): p.stat().st_mtime_ns for p in files}
+    report["kept"] = {str(p): p.stat().st_mtime_ns for p in files}
     llm.llm_engine.engine_core.shutdown()
     del llm
     cleanup_dist_env_and_memory()
     gc.collect()
-    return found
+    return report
 
 
 def _decide(how: str | None) -> None:

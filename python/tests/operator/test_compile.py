@@ -50,9 +50,9 @@ def test_a_sparse_layer_and_its_gradients_are_calls_of_functions(counted):
     compiled = torch.compile(sparse, fullgraph=True)
     y, (code, *_) = run_and_get_code(compiled, x)
     assert "torch.ops.warplap.run_bsr_linear(" in code and "bsr_linear.default(" not in code
-    given, along = [x, sparse.values, sparse.bias], torch.randn(3, 16)
-    right = torch.autograd.grad(sparse(x), given, along)
-    for mine, theirs in zip(torch.autograd.grad(y, given, along), right):
+    inputs, along = [x, sparse.values, sparse.bias], torch.randn(3, 16)
+    right = torch.autograd.grad(sparse(x), inputs, along)
+    for mine, theirs in zip(torch.autograd.grad(y, inputs, along), right):
         near(mine, theirs)
     assert counted == {"bsr_linear": 2, "bsr_sampled": 1}
     with torch.no_grad():

@@ -44,19 +44,19 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_gradients_and_their_gradients_are_torchs(name):
     ours, theirs, shapes = CALLS[name]
-    given = leaves(*shapes)
-    told = [g.detach().clone().requires_grad_() for g in given]
-    got, right = ours(*given), theirs(*told)
+    inputs = leaves(*shapes)
+    reference_inputs = [g.detach().clone().requires_grad_() for g in inputs]
+    got, right = ours(*inputs), theirs(*reference_inputs)
     near(got.detach(), right.detach())
     along = torch.randn_like(right)
-    first = torch.autograd.grad(got, given, along, create_graph=True)
-    second = torch.autograd.grad(right, told, along, create_graph=True)
+    first = torch.autograd.grad(got, inputs, along, create_graph=True)
+    second = torch.autograd.grad(right, reference_inputs, along, create_graph=True)
     for a, b in zip(first, second):
         near(a.detach(), b.detach())
     if name == "bsr_matmul":
         return  # torch has no second derivative of a sparse matrix made of its parts
-    deeper = torch.autograd.grad(sum(g.square().sum() for g in first), given)
-    expected = torch.autograd.grad(sum(g.square().sum() for g in second), told)
+    deeper = torch.autograd.grad(sum(g.square().sum() for g in first), inputs)
+    expected = torch.autograd.grad(sum(g.square().sum() for g in second), reference_inputs)
     for a, b in zip(deeper, expected):
         near(a, b)
 

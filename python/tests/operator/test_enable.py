@@ -211,10 +211,10 @@ def test_models_of_transformers_attend_by_it(asked):
         assert 'attn_implementation="warplap"' in repr(what)
         model = transformers.LlamaForCausalLM._from_config(config, attn_implementation="warplap").eval()
         model.load_state_dict(right.state_dict())
-        for given in ({}, {"attention_mask": mask}):
-            got = model(input_ids=ids, **given).logits
+        for extra_inputs in ({}, {"attention_mask": mask}):
+            got = model(input_ids=ids, **extra_inputs).logits
             warplap.disable()
-            near(got, right(input_ids=ids, **given).logits, 1e-4)
+            near(got, right(input_ids=ids, **extra_inputs).logits, 1e-4)
             warplap.enable()
         assert asked.count("attention") == 4 and asked.count("linear") >= 28
         warplap.disable()

@@ -45,9 +45,10 @@ def test_attentions_gradients_are_those_of_autograd(device):
     scores = scores.masked_fill(torch.ones(9, 9, dtype=torch.bool, device=device).triu(1), -torch.inf)
     out, lse = scores.softmax(-1) @ v.double(), scores.logsumexp(-1).float()
     right = torch.autograd.grad(out, (q, k, v), grad.double())
-    given = {"q": q.detach(), "k": k.detach(), "v": v.detach(), "out": out.detach().float(), "lse": lse.detach(), "grad": grad}
-    found = warplap.run("attention_grad:b=2,h=3,sq=9,d=8,dtype=f32,causal=true", given)
-    for got, want in zip(found, right):
+    tensors = {name: t.detach() for name, t in (("q", q), ("k", k), ("v", v), ("lse", lse))}
+    tensors |= {"out": out.detach().float(), "grad": grad}
+    gradients = warplap.run("attention_grad:b=2,h=3,sq=9,d=8,dtype=f32,causal=true", tensors)
+    for got, want in zip(gradients, right):
         near(got, want.double())
 
 
@@ -65,10 +66,10 @@ def test_indices_are_looked_at_before_anything_is_read_through_them():
     a, b = dense.to_sparse_bsr((16, 16)), torch.randn(32, 4)
     crow, col, values = a.crow_indices().int(), a.col_indices().int(), a.values()
     problem = _warplap.bsr_problem(crow, col, values, 32, 32, b)
-    given = {"row_ptr": crow, "col_idx": col, "values": values, "b": b}
-    near(warplap.run(problem, given), dense.double() @ b.double())
+    tensors = {"row_ptr": crow, "col_idx": col, "values": values, "b": b}
+    near(warplap.run(problem, tensors), dense.double() @ b.double())
     with pytest.raises(ValueError):
-        warplap.run(problem, {**given, "col_idx": col + 7})
+        warplap.run(problem, {**tensors, "col_idx": col + 7})
 
 
 @pytest.mark.parametrize(

@@ -32,21 +32,21 @@ def test_cross_entropy_and_its_gradient_are_right(smoothing, zloss, reduction, d
         x = (torch.randn(2, 9, 50, device=device) * 3).to(dtype).requires_grad_(True)
         labels = torch.randint(0, 50, (2, 9), device=device).to(kind)
         labels[0, 2:5] = ignore
-        given = {"ignore_index": ignore, "label_smoothing": smoothing, "z_loss": zloss, "reduction": reduction}
+        options = {"ignore_index": ignore, "label_smoothing": smoothing, "z_loss": zloss, "reduction": reduction}
         right = right_entropy(x, labels, ignore, smoothing, zloss, reduction)
         with torch.no_grad():
-            value = warplap.cross_entropy(x, labels, **given)
+            value = warplap.cross_entropy(x, labels, **options)
         assert value.dtype == torch.float32 and value.shape == right.shape
         near(value, right)
         up = torch.randn_like(right)
-        trained = warplap.cross_entropy(x, labels, **given)
+        trained = warplap.cross_entropy(x, labels, **options)
         near(trained, right)
         (expected,) = torch.autograd.grad(right, x, up)
         (got,) = torch.autograd.grad(trained, x, up.float())
         assert got.dtype == dtype
         near(got, expected)
         h = x * 1.0
-        (got,) = torch.autograd.grad(warplap.cross_entropy(h, labels, inplace=True, **given), x, up.float())
+        (got,) = torch.autograd.grad(warplap.cross_entropy(h, labels, inplace=True, **options), x, up.float())
         near(got, expected)
 
 
@@ -64,8 +64,8 @@ def test_the_gradient_takes_the_place_of_the_logits_where_it_may(device):
 
 def test_a_label_that_is_no_column_makes_the_loss_nan(device):
     x, labels = torch.randn(3, 4, device=device), torch.tensor([1, 4, -100], device=device)
-    found = warplap.cross_entropy(x, labels, reduction="none")
-    assert found[1].isnan() and found[2] == 0 and found[0] > 0
+    losses = warplap.cross_entropy(x, labels, reduction="none")
+    assert losses[1].isnan() and losses[2] == 0 and losses[0] > 0
     assert warplap.cross_entropy(x, labels).isnan()
 
 
@@ -89,6 +89,6 @@ def test_a_gradient_is_scaled_in_its_place_and_kept_whole_where_it_is_asked_for_
 
 def test_many_gradients_at_once_go_through_a_cross_entropy():
     x = torch.randn(6, 40, requires_grad=True)
-    labels, given = torch.arange(6), torch.tensor([1.0, 0.5, 2.0])
-    many = lambda loss: torch.autograd.grad(loss, x, given, is_grads_batched=True)[0]
+    labels, grad_outputs = torch.arange(6), torch.tensor([1.0, 0.5, 2.0])
+    many = lambda loss: torch.autograd.grad(loss, x, grad_outputs, is_grads_batched=True)[0]
     near(many(warplap.cross_entropy(x, labels)), many(F.cross_entropy(x, labels)), 1e-5)

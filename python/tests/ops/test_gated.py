@@ -87,21 +87,21 @@ def test_half_types_are_rounded_once():
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))
 def test_gradients_and_their_gradients_are_torchs(activation, join, device):
-    given = [r(2, 4, 8, device=device, requires_grad=True) for _ in range(2)]
-    told = [g.detach().double().requires_grad_() for g in given]
-    got, expected = warplap.gated(*given, activation, join=join), right(*told, activation, join)
+    inputs = [r(2, 4, 8, device=device, requires_grad=True) for _ in range(2)]
+    reference_inputs = [g.detach().double().requires_grad_() for g in inputs]
+    got, expected = warplap.gated(*inputs, activation, join=join), right(*reference_inputs, activation, join)
     near(got, expected)
     along = r(2, 4, 8, device=device, requires_grad=True)
-    first = torch.autograd.grad(got, given, along, create_graph=True)
-    second = torch.autograd.grad(expected, told, along.double(), create_graph=True)
+    first = torch.autograd.grad(got, inputs, along, create_graph=True)
+    second = torch.autograd.grad(expected, reference_inputs, along.double(), create_graph=True)
     for a, b in zip(first, second):
         near(a, b, 1e-4)
     deep = lambda grads, leaves: torch.autograd.grad(sum(g.square().sum() for g in grads), leaves, materialize_grads=True)
-    for a, b in zip(deep(first, given), deep(second, told)):
+    for a, b in zip(deep(first, inputs), deep(second, reference_inputs)):
         near(a, b, 1e-3)
     for i in range(2):  # of one alone
-        some = [g if i == j else g.detach() for j, g in enumerate(given)]
-        (only,) = torch.autograd.grad(warplap.gated(*some, activation, join=join), given[i], along)
+        some = [g if i == j else g.detach() for j, g in enumerate(inputs)]
+        (only,) = torch.autograd.grad(warplap.gated(*some, activation, join=join), inputs[i], along)
         near(only, second[i], 1e-4)
 
 
@@ -114,12 +114,12 @@ def test_nothing_but_both_is_kept_for_gradients():
 
 
 def test_compiled_it_is_one_node_with_gradients_and_without():
-    given = r(2, 5, 16), r(2, 5, 16)
+    inputs = r(2, 5, 16), r(2, 5, 16)
     fn = lambda a, b: warplap.gated(a, b, "gelu")
-    (nodes,), got = nodes_of(fn, *given)
+    (nodes,), got = nodes_of(fn, *inputs)
     assert [n for n in nodes if "view" not in n] == ["warplap.gated.default"], nodes
-    near(got, right(*given, "gelu"))
-    trained = [t.clone().requires_grad_() for t in given]
+    near(got, right(*inputs, "gelu"))
+    trained = [t.clone().requires_grad_() for t in inputs]
     (nodes,), got = nodes_of(fn, *trained)
     assert nodes.count("warplap.gated.default") == 1 and not any("gelu" in n for n in nodes), nodes
     along = r(2, 5, 16)
@@ -159,7 +159,7 @@ def test_under_autocast_it_is_as_torchs_own(device):
 
 
 def test_fuse_finds_it_where_no_product_is_taken_in():
-    kinds = lambda fn, *given: [k for k in Plan(traced(fn, *given)[0]).kinds if k.endswith("_mul")]
+    kinds = lambda fn, *args: [k for k in Plan(traced(fn, *args)[0]).kinds if k.endswith("_mul")]
     a, b, w = r(5, 16), r(5, 16), r(16, 16)
     for fn in (lambda a, b: F.silu(a) * b, lambda a, b: b * F.silu(a), lambda a, b: torch.mul(F.silu(a), b)):
         module, inputs = traced(fn, a, b)
@@ -201,9 +201,9 @@ def test_wrong_arguments_are_named(error, name, named):
     for requires_grad in (False, True):
         if requires_grad and "out" in named:
             continue
-        given = {"a": r(2, 3, requires_grad=requires_grad), "b": r(2, 3), **named}
+        arguments = {"a": r(2, 3, requires_grad=requires_grad), "b": r(2, 3), **named}
         with pytest.raises(error, match=name):
-            warplap.gated(**given)
+            warplap.gated(**arguments)
 
 
 @pytest.mark.parametrize(
@@ -218,6 +218,6 @@ def test_wrong_arguments_are_named(error, name, named):
     ],
 )
 def test_wrong_arrays_are_named(error, name, named):
-    given = {"a": np.zeros((2, 3), np.float32), "b": np.zeros((2, 3), np.float32), **named}
+    arguments = {"a": np.zeros((2, 3), np.float32), "b": np.zeros((2, 3), np.float32), **named}
     with pytest.raises(error, match=name):
-        warplap.gated(**given)
+        warplap.gated(**arguments)

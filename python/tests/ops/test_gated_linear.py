@@ -92,46 +92,46 @@ def test_views_of_a_joined_weight_are_one_problem_and_others_two():
 @pytest.mark.parametrize("activation", [None, "relu", "gelu", "silu", "sigmoid"])
 @pytest.mark.parametrize("lead", [(4,), (2, 4)])
 def test_gradients_and_their_gradients_are_torchs(activation, lead, device):
-    given = [r(*s, device=device, requires_grad=True) for s in ((*lead, 8), (3, 8), (3, 8))]
-    told = [g.detach().double().requires_grad_() for g in given]
-    got, expected = warplap.gated_linear(*given, activation), right(*told, activation)
+    inputs = [r(*s, device=device, requires_grad=True) for s in ((*lead, 8), (3, 8), (3, 8))]
+    reference_inputs = [g.detach().double().requires_grad_() for g in inputs]
+    got, expected = warplap.gated_linear(*inputs, activation), right(*reference_inputs, activation)
     near(got, expected)
     along = r(*lead, 3, device=device)
-    first = torch.autograd.grad(got, given, along, create_graph=True)
-    second = torch.autograd.grad(expected, told, along.double(), create_graph=True)
+    first = torch.autograd.grad(got, inputs, along, create_graph=True)
+    second = torch.autograd.grad(expected, reference_inputs, along.double(), create_graph=True)
     for a, b in zip(first, second):
         near(a, b, 1e-4)
     deep = lambda grads, leaves: torch.autograd.grad(sum(g.square().sum() for g in grads), leaves)
-    for a, b in zip(deep(first, given), deep(second, told)):
+    for a, b in zip(deep(first, inputs), deep(second, reference_inputs)):
         near(a, b, 1e-3)
     for i in range(3):  # of one alone
-        some = [g if i == j else g.detach() for j, g in enumerate(given)]
-        (only,) = torch.autograd.grad(warplap.gated_linear(*some, activation), given[i], along)
+        some = [g if i == j else g.detach() for j, g in enumerate(inputs)]
+        (only,) = torch.autograd.grad(warplap.gated_linear(*some, activation), inputs[i], along)
         near(only, second[i], 1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_gradients_of_other_types(dtype, device):
-    given = [r(*s, device=device).to(dtype).requires_grad_() for s in ((6, 8), (3, 8), (3, 8))]
-    told = [g.detach().double().requires_grad_() for g in given]
-    got, expected = warplap.gated_linear(*given), right(*told)
+    inputs = [r(*s, device=device).to(dtype).requires_grad_() for s in ((6, 8), (3, 8), (3, 8))]
+    reference_inputs = [g.detach().double().requires_grad_() for g in inputs]
+    got, expected = warplap.gated_linear(*inputs), right(*reference_inputs)
     along = r(6, 3, device=device).to(dtype)
-    grads = torch.autograd.grad(got, given, along), torch.autograd.grad(expected, told, along.double())
+    grads = torch.autograd.grad(got, inputs, along), torch.autograd.grad(expected, reference_inputs, along.double())
     for a, b in zip(*grads):
         near(a, b)
 
 
 @pytest.mark.parametrize("activation", FUSED)
 def test_compiled_it_is_one_node_where_no_gradient_is_wanted(activation):
-    given = r(2, 5, 16), r(12, 16), r(12, 16)
+    inputs = r(2, 5, 16), r(12, 16), r(12, 16)
     fn = lambda *tensors: warplap.gated_linear(*tensors, activation)
-    (nodes,), got = nodes_of(fn, *given)
+    (nodes,), got = nodes_of(fn, *inputs)
     assert [n for n in nodes if "view" not in n] == ["warplap.gated_linear.default"], nodes
-    near(got, right(*given, activation))
-    trained = [t.clone().requires_grad_() for t in given]
+    near(got, right(*inputs, activation))
+    trained = [t.clone().requires_grad_() for t in inputs]
     (nodes,), got = nodes_of(fn, *trained)
     assert nodes.count("warplap.linear.default") == 2 and not any("gated" in n for n in nodes)
-    near(got, right(*given, activation))
+    near(got, right(*inputs, activation))
     along = r(2, 5, 12)
     for a, b in zip(torch.autograd.grad(got, trained, along), torch.autograd.grad(fn(*trained), trained, along)):
         near(a, b, 1e-4)
@@ -139,22 +139,22 @@ def test_compiled_it_is_one_node_where_no_gradient_is_wanted(activation):
 
 def test_the_operator_called_by_name_has_gradients_in_every_program():
     op = torch.ops.warplap.gated_linear.default
-    given = [r(*s, requires_grad=True) for s in ((5, 16), (12, 16), (12, 16))]
+    inputs = [r(*s, requires_grad=True) for s in ((5, 16), (12, 16), (12, 16))]
     fn = lambda *tensors: op(*tensors, "gelu")
     along = r(5, 12)
     torch._dynamo.reset()
-    told = torch.autograd.grad(right(*given, "gelu"), given, along.double())
+    expected = torch.autograd.grad(right(*inputs, "gelu"), inputs, along.double())
     for run in (fn, torch.compile(fn, backend="aot_eager", fullgraph=True)):
-        for a, b in zip(torch.autograd.grad(run(*given), given, along), told):
+        for a, b in zip(torch.autograd.grad(run(*inputs), inputs, along), expected):
             near(a, b, 1e-4)
     for i in range(3):
-        some = [g if i == j else g.detach() for j, g in enumerate(given)]
-        near(torch.autograd.grad(fn(*some), given[i], along)[0], told[i], 1e-4)
+        some = [g if i == j else g.detach() for j, g in enumerate(inputs)]
+        near(torch.autograd.grad(fn(*some), inputs[i], along)[0], expected[i], 1e-4)
     with Seen() as seen, torch.no_grad():
-        near(fn(*given), right(*given, "gelu"))
-        near(warplap.gated_linear(*given, "gelu"), right(*given, "gelu"))
+        near(fn(*inputs), right(*inputs, "gelu"))
+        near(warplap.gated_linear(*inputs, "gelu"), right(*inputs, "gelu"))
     assert any("warplap.gated_linear" in name for name in seen.names), seen.names
-    torch.library.opcheck(op, (*(t.detach() for t in given), "silu"))
+    torch.library.opcheck(op, (*(t.detach() for t in inputs), "silu"))
 
 
 def test_inductor_calls_a_function_and_sizes_that_change_recompile_nothing(device):
@@ -174,14 +174,14 @@ def test_inductor_calls_a_function_and_sizes_that_change_recompile_nothing(devic
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_under_autocast_it_is_as_torchs_own(compiled, device):
-    given = [r(*s, device=device) for s in ((5, 16), (12, 16), (12, 16))]
+    inputs = [r(*s, device=device) for s in ((5, 16), (12, 16), (12, 16))]
     torch._dynamo.reset()
     fn = warplap.gated_linear
     run = torch.compile(fn, backend="aot_eager", fullgraph=True) if compiled else fn
     with torch.autocast(device, torch.bfloat16):
-        got = run(*given)
+        got = run(*inputs)
     assert got.dtype == torch.bfloat16
-    near(got, right(*given))
+    near(got, right(*inputs))
 
 
 def test_a_batch_of_calls_is_one_for_vmap():
@@ -209,9 +209,9 @@ def test_wrong_arguments_are_named(error, name, named):
     for requires_grad in (False, True):
         if requires_grad and "out" in named:
             continue
-        given = {"x": r(2, 3, requires_grad=requires_grad), "w_gate": r(4, 3), "w_up": r(4, 3), **named}
+        arguments = {"x": r(2, 3, requires_grad=requires_grad), "w_gate": r(4, 3), "w_up": r(4, 3), **named}
         with pytest.raises(error, match=name):
-            warplap.gated_linear(**given)
+            warplap.gated_linear(**arguments)
 
 
 def test_an_output_that_cannot_be_written_is_refused():
@@ -236,6 +236,7 @@ def test_an_output_that_cannot_be_written_is_refused():
     ],
 )
 def test_wrong_arrays_are_named(error, name, place, array):
-    given = {name: np.zeros(shape, np.float32) for name, shape in (("x", (2, 3)), ("w_gate", (4, 3)), ("w_up", (4, 3)))}
+    shapes = {"x": (2, 3), "w_gate": (4, 3), "w_up": (4, 3)}
+    arguments = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
     with pytest.raises(error, match=name):
-        warplap.gated_linear(**{**given, place: array})
+        warplap.gated_linear(**{**arguments, place: array})

@@ -80,13 +80,13 @@ def test_what_was_tuned_by_its_text_serves_a_call_and_the_other_way_round():
     (tuned,) = warplap.tune(f"{TEXT},bias=true,act=gelu", progress=False)
     with warplap.replay():
         near(warplap.linear(x, w, bias, "gelu"), F.gelu(F.linear(x, w, bias)))
-        found = warplap.explain(warplap.linear, x, w, bias, "gelu")
-        assert found.how == "stored" and found.variant == tuned.variant
+        explanation = warplap.explain(warplap.linear, x, w, bias, "gelu")
+        assert explanation.how == "stored" and explanation.variant == tuned.variant
     warplap.linear(x, w, bias)
     assert {row["problem"] for row in warplap.store.ls()} == {f"{TEXT},bias=true", f"{TEXT},bias=true,act=gelu"}
-    found = warplap.explain(warplap.linear, x, w, bias)
+    explanation = warplap.explain(warplap.linear, x, w, bias)
     (again,) = warplap.tune([(warplap.linear, x, w, bias)], progress=False)
-    assert again.from_store or found.record["verdict"]["grade"] != "clean"
+    assert again.from_store or explanation.record["verdict"]["grade"] != "clean"
     assert {row["variant"] for row in warplap.benchmark(warplap.linear, x, w, bias)} >= {"torch_linear", "reference"}
 
 
@@ -145,8 +145,8 @@ def test_a_bias_gets_the_sum_of_many_rows(dtype, device):
     w, bias = torch.randn(40, 24, device=device).to(dtype), torch.randn(40, device=device).to(dtype).requires_grad_()
     along = torch.randn(2048, 40, device=device).to(dtype)
     for _ in range(2):
-        found = torch.autograd.grad(warplap.linear(x, w, bias), bias, along)[0]
-        near(found, along.double().sum(0).to(dtype))
+        gradient = torch.autograd.grad(warplap.linear(x, w, bias), bias, along)[0]
+        near(gradient, along.double().sum(0).to(dtype))
     # Gradients that are one number everywhere lie nowhere.
     spread = torch.autograd.grad(warplap.linear(x, w, bias).sum(), bias)[0]
     near(spread, torch.full_like(bias, 2048))

@@ -20,7 +20,7 @@ r = torch.randn
 FORMS = list(itertools.product((0.0, 0.1), (0.0, 1e-2), ("mean", "sum", "none")))
 
 
-def given(dtype=torch.float32, device="cpu", rows=(2, 9), k=16, n=50):
+def make_inputs(dtype=torch.float32, device="cpu", rows=(2, 9), k=16, n=50):
     x, w, bias = (r(*s, device=device).to(dtype).requires_grad_() for s in ((*rows, k), (n, k), (n,)))
     labels = torch.randint(0, n, rows, device=device)
     labels.view(-1)[3:7] = -100
@@ -34,7 +34,7 @@ def right(x, w, bias, labels, *rest):
 @pytest.mark.parametrize("smoothing,zloss,reduction", FORMS)
 @pytest.mark.parametrize("chunk", [None, 1, 4, 5, 18, 100])
 def test_the_loss_and_all_gradients_are_right(smoothing, zloss, reduction, chunk, device):
-    x, w, bias, labels = given(device=device)
+    x, w, bias, labels = make_inputs(device=device)
     more = {"label_smoothing": smoothing, "z_loss": zloss, "reduction": reduction, "chunk": chunk}
     expected = right(x, w, bias, labels, -100, smoothing, zloss, reduction)
     got = warplap.linear_cross_entropy(x, w, labels, bias, **more)
@@ -52,7 +52,7 @@ def test_the_loss_and_all_gradients_are_right(smoothing, zloss, reduction, chunk
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_types_have_their_sums_in_float32(dtype, reduction, device):
-    x, w, bias, labels = given(dtype, device, rows=(96,))
+    x, w, bias, labels = make_inputs(dtype, device, rows=(96,))
     labels = labels.int()
     with torch.no_grad():
         w *= 0.25
@@ -68,7 +68,7 @@ def test_types_have_their_sums_in_float32(dtype, reduction, device):
 
 
 def test_many_chunks_lose_nothing(device):
-    x, w, _, labels = given(torch.bfloat16, device, rows=(1024,), k=8, n=20)
+    x, w, _, labels = make_inputs(torch.bfloat16, device, rows=(1024,), k=8, n=20)
     (expected,) = torch.autograd.grad(right(x, w, None, labels), w)
     off = []
     for chunk in (1024, 2):
@@ -79,7 +79,7 @@ def test_many_chunks_lose_nothing(device):
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_gradients_are_differences_of_losses(reduction):
-    x, w, bias, labels = given(rows=(6,), k=5, n=7)
+    x, w, bias, labels = make_inputs(rows=(6,), k=5, n=7)
     loss = lambda *t: warplap.linear_cross_entropy(t[0], t[1], labels, t[2], label_smoothing=0.1, z_loss=0.01, reduction=reduction, chunk=4)
     gradients = torch.autograd.grad(loss(x, w, bias), (x, w, bias))
     with torch.no_grad():
@@ -91,7 +91,7 @@ def test_gradients_are_differences_of_losses(reduction):
 
 
 def test_only_what_is_wanted_is_computed(device):
-    x, w, bias, labels = given(device=device)
+    x, w, bias, labels = make_inputs(device=device)
     expected = torch.autograd.grad(right(x, w, bias, labels), (x, w, bias))
     for wanted in itertools.product((False, True), repeat=3):
         leaves = [t if want else t.detach() for t, want in zip((x, w, bias), wanted)]
@@ -107,7 +107,7 @@ def test_only_what_is_wanted_is_computed(device):
 
 
 def test_rows_that_do_not_count_and_labels_that_are_no_column(device):
-    x, w, bias, labels = given(device=device, rows=(12,))
+    x, w, bias, labels = make_inputs(device=device, rows=(12,))
     labels[:8] = 3
     more = {"ignore_index": 3, "chunk": 4}
     labels[8:] = torch.tensor([1, 2, 4, 5], device=device)  # two chunks count for nothing
@@ -133,20 +133,20 @@ class Made(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.found = []
+        self.outputs = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
-        self.found += [(func.overloadpacket.__name__, found.numel())] if isinstance(found, torch.Tensor) else []
-        return found
+        output = func(*args, **(kwargs or {}))
+        self.outputs += [(func.overloadpacket.__name__, output.numel())] if isinstance(output, torch.Tensor) else []
+        return output
 
 
 def test_backward_makes_the_gradients_and_nothing_else():
-    x, w, _, labels = given(torch.bfloat16, rows=(18,), k=16, n=500)
+    x, w, _, labels = make_inputs(torch.bfloat16, rows=(18,), k=16, n=500)
     loss = warplap.linear_cross_entropy(x, w, labels)
     with Made() as made:
         torch.autograd.grad(loss, (x, w))
-    large = [name for name, count in made.found if count >= 500 * 16]
+    large = [name for name, count in made.outputs if count >= 500 * 16]
     assert large == ["empty_like", "mul"], "the gradient of w, by the gradient of the loss"
 
 
@@ -156,7 +156,7 @@ def test_backward_of_logits_makes_no_zeros(reduction):
     loss = warplap.cross_entropy(logits, labels, reduction=reduction).sum()
     with Made() as made:
         torch.autograd.grad(loss, logits)
-    assert [name for name, count in made.found if count == 18 * 500] == ["mul"]
+    assert [name for name, count in made.outputs if count == 18 * 500] == ["mul"]
 
 
 class Largest(TorchDispatchMode):
@@ -165,15 +165,15 @@ class Largest(TorchDispatchMode):
     most = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
-        for t in found if isinstance(found, (tuple, list)) else (found,):
+        output = func(*args, **(kwargs or {}))
+        for t in output if isinstance(output, (tuple, list)) else (output,):
             if isinstance(t, torch.Tensor):
                 self.most = max(self.most, t.numel())
-        return found
+        return output
 
 
 def test_logits_are_never_whole_in_memory(monkeypatch):
-    x, w, bias, labels = given(rows=(64,), k=8, n=100)
+    x, w, bias, labels = make_inputs(rows=(64,), k=8, n=100)
     seen, run = [], layer.finished_run
     monkeypatch.setattr(layer, "finished_run", lambda *a: seen.append(run(*a).shape) or run(*a))
     numbers = (-100, 0.0, 0.0, 10)
@@ -203,7 +203,7 @@ def test_it_compiles_whole_with_its_gradients_and_changing_rows(backend, device)
 
     compiled = torch.compile(step, fullgraph=True, dynamic=True, backend=backend)
     for rows, reduction in ((6, "mean"), (9, "mean"), (6, "none")):
-        x, w, bias, labels = given(device=device, rows=(rows,))
+        x, w, bias, labels = make_inputs(device=device, rows=(rows,))
         got, expected = compiled(x, w, labels, bias, reduction), step(x, w, labels, bias, reduction)
         near(got, expected)
         for a, b in zip(*(torch.autograd.grad(loss, (x, w, bias)) for loss in (got, expected))):
@@ -213,7 +213,7 @@ def test_it_compiles_whole_with_its_gradients_and_changing_rows(backend, device)
 
 
 def test_its_operators_keep_torchs_rules(device):
-    x, w, bias, labels = given(device=device, rows=(6,))
+    x, w, bias, labels = make_inputs(device=device, rows=(6,))
     ops, numbers = torch.ops.warplap, (-100, 0.1, 0.0, 4)
     plain = x.detach(), w.detach(), None, labels, *numbers
     tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
@@ -226,7 +226,7 @@ def test_its_operators_keep_torchs_rules(device):
 
 
 def test_under_autocast_products_are_in_its_type(device):
-    x, w, bias, labels = given(device=device)
+    x, w, bias, labels = make_inputs(device=device)
     with torch.autocast(device, torch.bfloat16):
         loss = warplap.linear_cross_entropy(x, w, labels, bias)
     assert loss.dtype == torch.float32
@@ -235,7 +235,7 @@ def test_under_autocast_products_are_in_its_type(device):
 
 
 def test_there_are_no_second_derivatives():
-    x, w, bias, labels = given()
+    x, w, bias, labels = make_inputs()
     for reduction in ("sum", "none"):
         loss = warplap.linear_cross_entropy(x, w, labels, bias, reduction=reduction).sum()
         with pytest.raises(NotImplementedError, match="second derivatives"):

@@ -31,9 +31,9 @@ def test_a_layer_is_joined_after_its_activation(activation, join, device):
     near(warplap.linear(x, w, bias, activation, **{join: other}), expected)
     near(warplap.linear(x[0], w, bias, activation, **{join: other[0]}), expected[0])
     for flat in (False, True):
-        given, to = ((x[0], other[0]), expected[0]) if flat else ((x, other), expected)
+        operands, to = ((x[0], other[0]), expected[0]) if flat else ((x, other), expected)
         out = torch.full_like(to, torch.nan, dtype=torch.float32)
-        assert warplap.linear(given[0], w, bias, activation, **{join: given[1]}, out=out) is out
+        assert warplap.linear(operands[0], w, bias, activation, **{join: operands[1]}, out=out) is out
         near(out, to)
     near(warplap.linear(x, w, activation=activation, **{join: other}), right(x, w, None, activation, **{join: other}))
     arrays = [t.cpu().numpy() for t in (x, w, bias)]
@@ -64,8 +64,8 @@ def test_it_is_one_problem_where_no_gradient_is_wanted():
     warplap.linear(x[:, :, ::2].repeat_interleave(2, 2), w, times=other)
     odd = r(2, 12, 5).transpose(1, 2)
     near(warplap.linear(x, w, None, "silu", residual=odd), right(x, w, None, "silu", residual=odd))
-    found = {row["problem"] for row in warplap.store.ls()}
-    assert found == {f"{text},bias=true,act=gelu,join=add", f"{text},join=mul", f"{text},act=silu,join=add"}
+    problems = {row["problem"] for row in warplap.store.ls()}
+    assert problems == {f"{text},bias=true,act=gelu,join=add", f"{text},join=mul", f"{text},act=silu,join=add"}
     asked = warplap.explain(warplap.linear, x, w, bias, "gelu", residual=other)
     assert asked.problem == f"{text},bias=true,act=gelu,join=add" and asked.how is not None
     assert warplap.explain(warplap.linear, x, w, activation="tanh", times=other).problem == f"{text},act=tanh,join=mul"
@@ -74,24 +74,24 @@ def test_it_is_one_problem_where_no_gradient_is_wanted():
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize("activation", [None, "gelu", "silu", "tanh"])
 def test_gradients_and_their_gradients_are_torchs(activation, join, device):
-    given = [r(*s, device=device, requires_grad=True) for s in ((2, 4, 8), (3, 8), (3,), (2, 4, 3))]
-    told = [g.detach().double().requires_grad_() for g in given]
-    got = warplap.linear(*given[:3], activation, **{join: given[3]})
-    expected = JOINS[join](ACTIVATIONS[activation](F.linear(*told[:3])), told[3])
+    inputs = [r(*s, device=device, requires_grad=True) for s in ((2, 4, 8), (3, 8), (3,), (2, 4, 3))]
+    reference_inputs = [g.detach().double().requires_grad_() for g in inputs]
+    got = warplap.linear(*inputs[:3], activation, **{join: inputs[3]})
+    expected = JOINS[join](ACTIVATIONS[activation](F.linear(*reference_inputs[:3])), reference_inputs[3])
     near(got, expected)
     along = r(2, 4, 3, device=device)
-    first = torch.autograd.grad(got, given, along, create_graph=True)
-    second = torch.autograd.grad(expected, told, along.double(), create_graph=True)
+    first = torch.autograd.grad(got, inputs, along, create_graph=True)
+    second = torch.autograd.grad(expected, reference_inputs, along.double(), create_graph=True)
     for a, b in zip(first, second):
         near(a, b, 1e-4)
     deep = lambda grads, leaves: torch.autograd.grad(sum(g.square().sum() for g in grads), leaves, materialize_grads=True)
-    for a, b in zip(deep(first, given), deep(second, told)):
+    for a, b in zip(deep(first, inputs), deep(second, reference_inputs)):
         near(a, b, 1e-3)
     # Of what is joined alone, and of the layer alone.
-    still = [g.detach() for g in given]
-    only = torch.autograd.grad(warplap.linear(*still[:3], activation, **{join: given[3]}), given[3], along)
+    still = [g.detach() for g in inputs]
+    only = torch.autograd.grad(warplap.linear(*still[:3], activation, **{join: inputs[3]}), inputs[3], along)
     near(only[0], second[3], 1e-4)
-    only = torch.autograd.grad(warplap.linear(*given[:3], activation, **{join: still[3]}), given[1], along)
+    only = torch.autograd.grad(warplap.linear(*inputs[:3], activation, **{join: still[3]}), inputs[1], along)
     near(only[0], second[1], 1e-4)
 
 
@@ -104,14 +104,14 @@ def layer(activation=None, **names):
 def test_compiled_it_is_one_node_where_no_gradient_is_wanted(activation, join):
     x, w, bias, other = r(5, 16), r(12, 16), r(12), r(5, 12)
     names = {} if join is None else {join: other}
-    given = (x, w, bias, *names.values())
+    inputs = (x, w, bias, *names.values())
     fn = layer(activation, **names)
-    (nodes,), got = nodes_of(fn, *given)
+    (nodes,), got = nodes_of(fn, *inputs)
     name = "linear" if join is None and activation is None else "linear_finished"
     assert nodes == [f"warplap.{name}.default"], nodes
-    expected = right(*given[:3], activation, **(names or {"residual": torch.zeros(5, 12)}))
+    expected = right(*inputs[:3], activation, **(names or {"residual": torch.zeros(5, 12)}))
     near(got, expected)
-    trained = [t.clone().requires_grad_() for t in given]
+    trained = [t.clone().requires_grad_() for t in inputs]
     with torch.no_grad():
         (nodes,), got = nodes_of(fn, *trained)
         assert nodes == [f"warplap.{name}.default"], nodes
@@ -125,17 +125,17 @@ def test_compiled_it_is_one_node_where_no_gradient_is_wanted(activation, join):
 
 def test_operators_that_are_called_by_name_have_gradients_in_every_program():
     op = torch.ops.warplap.linear_finished.default
-    given = [r(*s, requires_grad=True) for s in ((5, 16), (12, 16), (12,), (5, 12))]
+    inputs = [r(*s, requires_grad=True) for s in ((5, 16), (12, 16), (12,), (5, 12))]
     fn = lambda x, w, bias, other: op(x, w, bias, "silu", None, other)
-    expected = F.silu(F.linear(*given[:3])) * given[3]
+    expected = F.silu(F.linear(*inputs[:3])) * inputs[3]
     along = r(5, 12)
     torch._dynamo.reset()
-    told = torch.autograd.grad(expected, given, along)
+    reference_gradients = torch.autograd.grad(expected, inputs, along)
     for run in (fn, torch.compile(fn, backend="aot_eager", fullgraph=True)):
-        for a, b in zip(torch.autograd.grad(run(*given), given, along), told):
+        for a, b in zip(torch.autograd.grad(run(*inputs), inputs, along), reference_gradients):
             near(a, b, 1e-4)
     with Seen() as seen, torch.no_grad():
-        near(fn(*given), expected)
+        near(fn(*inputs), expected)
     assert any("warplap.linear_finished" in name for name in seen.names), seen.names
 
 
@@ -145,12 +145,12 @@ def test_inductor_calls_a_function_and_sizes_that_change_recompile_nothing(devic
     w, bias = r(12, 16, device=device), r(12, device=device)
     with fresh_cache():
         compiled = torch.compile(fn, fullgraph=True, dynamic=True)
-        given = r(2, 5, 16, device=device), w, bias, r(2, 5, 12, device=device)
-        got, (code, *_) = run_and_get_code(compiled, *given)
-        near(got, fn(*given))
+        inputs = r(2, 5, 16, device=device), w, bias, r(2, 5, 12, device=device)
+        got, (code, *_) = run_and_get_code(compiled, *inputs)
+        near(got, fn(*inputs))
         assert code.count("torch.ops.warplap.run_linear_finished(") == 1 and "erf(" not in code
-        given = r(3, 7, 16, device=device), w, bias, r(3, 7, 12, device=device)
-        near(compiled(*given), fn(*given))
+        inputs = r(3, 7, 16, device=device), w, bias, r(3, 7, 12, device=device)
+        near(compiled(*inputs), fn(*inputs))
 
 
 @pytest.mark.parametrize("compiled", [False, True])

@@ -214,5 +214,5 @@ def test_the_package_is_typed_as_it_says(tmp_path):
     if importlib.util.find_spec("vllm") is not None:
         pytest.skip("what vLLM says of its own types is not ours")
     command = [sys.executable, "-m", "mypy", "--ignore-missing-imports", "--cache-dir", str(tmp_path), "-p", "warplap"]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert found.returncode == 0, found.stdout[-3000:]
+    process = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert process.returncode == 0, process.stdout[-3000:]

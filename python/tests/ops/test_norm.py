@@ -44,13 +44,13 @@ def right(x, residual, weight, bias, kind, eps=1e-5):
 def test_every_form_is_right_in_every_type(kind, residual, weight, bias, dtype, device):
     for shape in ((7, 33), (2, 3, 64)):
         x, r, w, b = drawn(shape, residual, weight, bias, dtype, device)
-        found = warplap.norm(x, w, b, residual=r, kind=kind, eps=1e-3)
+        result = warplap.norm(x, w, b, residual=r, kind=kind, eps=1e-3)
         y, total = right(x, r, w, b, kind, 1e-3)
-        assert isinstance(found, tuple) == residual
+        assert isinstance(result, tuple) == residual
         if residual:
-            assert torch.equal(found[1], x + r)
-            near(found[1], total)
-        got = found[0] if residual else found
+            assert torch.equal(result[1], x + r)
+            near(result[1], total)
+        got = result[0] if residual else result
         assert got.dtype == dtype and got.device == x.device and got.is_contiguous()
         near(got, y)
 
@@ -59,14 +59,14 @@ def test_every_form_is_right_in_every_type(kind, residual, weight, bias, dtype, 
 def test_gradients_are_those_of_torch(kind, residual, weight, bias, device):
     inputs = drawn((3, 4, 24), residual, weight, bias, device=device, grad=True)
     x, r, w, b = inputs
-    found = warplap.norm(x, w, b, residual=r, kind=kind)
+    result = warplap.norm(x, w, b, residual=r, kind=kind)
     y, total = right(x, r, w, b, kind)
     up, down = torch.randn_like(x), torch.randn_like(x)
     if residual:
-        ours = (found[0] * up).sum() + (found[1] * down).sum()
+        ours = (result[0] * up).sum() + (result[1] * down).sum()
         theirs = (y * up).sum() + (total * down).sum()
     else:
-        ours, theirs = (found * up).sum(), (y * up).sum()
+        ours, theirs = (result * up).sum(), (y * up).sum()
     wanted = [t for t in inputs if t is not None]
     for got, expected in zip(torch.autograd.grad(ours, wanted), torch.autograd.grad(theirs, wanted)):
         near(got, expected, 1e-4)
@@ -158,9 +158,9 @@ def test_numpy_in_numpy_out():
     ],
 )
 def test_what_is_wrong_is_named(change, error, name):
-    given = {"x": torch.ones(3, 4), **change}
+    arguments = {"x": torch.ones(3, 4), **change}
     with pytest.raises(error, match=f"^{name}: "):
-        warplap.norm(given.pop("x"), given.pop("weight", None), given.pop("bias", None), **given)
+        warplap.norm(arguments.pop("x"), arguments.pop("weight", None), arguments.pop("bias", None), **arguments)
 
 
 def test_double_precision_is_torchs(device):
@@ -191,10 +191,10 @@ def test_it_compiles_whole_and_shapes_recompile_nothing(device):
 @pytest.mark.parametrize("residual", (False, True))
 def test_the_operators_keep_torchs_rules(residual, device):
     x, r, w, b = drawn((3, 4, 8), residual, True, True, device=device, grad=True)
-    name, given = ("norm_add", (x, r)) if residual else ("norm", (x,))
+    name, inputs = ("norm_add", (x, r)) if residual else ("norm", (x,))
     call = getattr(torch.ops.warplap, name).default
     tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
-    torch.library.opcheck(call, (*given, w, b, True, 1e-5), test_utils=tests)
+    torch.library.opcheck(call, (*inputs, w, b, True, 1e-5), test_utils=tests)
 
 
 def test_wrappers_and_transforms_take_the_general_way(device):
@@ -217,8 +217,9 @@ def test_it_is_tuned_benchmarked_and_explained_by_its_arguments(device):
     x, r, w, _ = drawn((16, 128), True, True, False, device=device)
     tuned = warplap.tune([(warplap.norm, x, w, {"residual": r})])[0]
     assert tuned.problem == "norm:rows=16,n=128,dtype=f32,kind=rms,residual=true"
-    told = warplap.explain(warplap.norm, x, w, residual=r)
-    assert told.matched.startswith("exact") and {"torch_norm", "reference"} <= {v["variant"] for v in told.variants}
+    explanation = warplap.explain(warplap.norm, x, w, residual=r)
+    assert explanation.matched.startswith("exact")
+    assert {"torch_norm", "reference"} <= {v["variant"] for v in explanation.variants}
     assert "torch_norm" in str(warplap.benchmark(warplap.norm, x, w, kind="layer"))
     aside = warplap.explain("norm:rows=4,n=8,dtype=bf16,bias=true")
     assert any(v["variant"] == "torch_norm" and not v["fits"] for v in aside.variants)
@@ -259,10 +260,10 @@ def test_what_stands_in_front_is_right_and_differentiable(kind, residual, before
         s = s if r is None else s + r.double()
         want = right(s, None, w, b, kind)[0]
         near(total, s), near(y, want)
-        given = [t for t in (x, r, w, b, front) if t is not None]
+        inputs = [t for t in (x, r, w, b, front) if t is not None]
         up, down = torch.randn(shape, device=device).to(dtype), torch.randn(shape, device=device).to(dtype)
-        ours = torch.autograd.grad((y, total), given, (up, down))
-        theirs = torch.autograd.grad((want, s), given, (up.double(), down.double()))
+        ours = torch.autograd.grad((y, total), inputs, (up, down))
+        theirs = torch.autograd.grad((want, s), inputs, (up.double(), down.double()))
         for got, expected in zip(ours, theirs):
             near(got, expected, 1e-4)
 
@@ -273,9 +274,9 @@ def test_gradients_are_an_operation_that_is_raced_and_right(device):
         "norm_grad:rows=16,n=40,dtype=bf16,weight=false",
         "norm_grad:rows=16,n=40,dtype=f16,kind=layer,dropout=0.2",
     ):
-        told = str(warplap.benchmark(problem, device=device))
-        assert "wrong" not in told.lower(), told
-        assert "dropout" in problem or "torch_norm_grad" in told
+        report = str(warplap.benchmark(problem, device=device))
+        assert "wrong" not in report.lower(), report
+        assert "dropout" in problem or "torch_norm_grad" in report
 
 
 def test_the_words_are_those_of_the_published_test_and_a_seed_says_who_is_dropped(device):

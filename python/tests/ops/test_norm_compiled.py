@@ -35,8 +35,8 @@ def step(kind, residual, dropout, sum_too):
 
     def run(x, r, w, b):
         seed = torch.tensor(SEED, device=x.device) if dropout else None
-        found = warplap.norm(x.sin(), w, b, residual=r, kind=kind, dropout=dropout, seed=seed)
-        y, total = found if isinstance(found, tuple) else (found, None)
+        result = warplap.norm(x.sin(), w, b, residual=r, kind=kind, dropout=dropout, seed=seed)
+        y, total = result if isinstance(result, tuple) else (result, None)
         return (y.cos(), total.sin()) if sum_too else (y.cos(),)
 
     return run
@@ -61,13 +61,13 @@ def right(x, r, w, b, kind, dropout, sum_too):
 def check(run, inputs, share=1e-4):
     """Gradients of a compiled step, held to double precision."""
     kind, residual, dropout, sum_too, compiled = run
-    given = [t for t in inputs if t is not None]
+    tensors = [t for t in inputs if t is not None]
     got, want = compiled(*inputs), right(*inputs, kind, dropout, sum_too)
     along = [torch.randn_like(t) for t in got]
     for a, b in zip(got, want):
         near(a, b, share)
-    ours = torch.autograd.grad(got, given, along)
-    for a, b, t in zip(ours, torch.autograd.grad(want, given, [t.double() for t in along]), given):
+    ours = torch.autograd.grad(got, tensors, along)
+    for a, b, t in zip(ours, torch.autograd.grad(want, tensors, [t.double() for t in along]), tensors):
         assert a.dtype == t.dtype
         near(a, b, share)
 
@@ -189,7 +189,7 @@ def test_the_operator_keeps_torchs_rules(device):
         torch.library.opcheck(torch.ops.warplap.norm_grad.default, args, test_utils=tests)
     with warplap.off():
         wanted = torch.ops.warplap.norm_grad(grad, total, w, more, seed, True, 1e-5, 0.3, True)
-    given = torch.ops.warplap.norm_grad(grad, total, w, more, seed, True, 1e-5, 0.3, True)
-    assert len(given) == 4
-    for a, b in zip(given, wanted):
+    gradients = torch.ops.warplap.norm_grad(grad, total, w, more, seed, True, 1e-5, 0.3, True)
+    assert len(gradients) == 4
+    for a, b in zip(gradients, wanted):
         near(a, b, 1e-4)

@@ -62,8 +62,8 @@ def test_it_is_a_norm_and_a_layer(dtype, mode):
             {}, {"gain": gain}, {"gain": gain, "bias": b, "activation": "gelu"}, {"gain": gain, "residual": r},
             {"activation": "silu", "times": r}, {"gain": gain, "up": up, "activation": "silu"}, {"eps": 0.5},
         ):  # fmt: skip
-            given = {("weight" if name == "gain" else name): t for name, t in more.items()}
-            near(warplap.norm_linear(x, w, **given), right(x, w, **more), dtype)
+            arguments = {("weight" if name == "gain" else name): t for name, t in more.items()}
+            near(warplap.norm_linear(x, w, **arguments), right(x, w, **more), dtype)
     near(warplap.norm_linear(x.view(3, 3, 72), w, gain).view(9, 40), right(x, w, gain), dtype)
 
 
@@ -142,8 +142,8 @@ def test_torchs_norm_and_product_race_too_and_the_problem_says_so():
     warplap.norm_linear(x, w, gain)
     text = warplap.explain(warplap.norm_linear, x, w, gain).problem
     assert text.startswith("gemm:m=9,n=40,k=72") and "rms=0.000001" in text
-    told = str(warplap.explain(text))
-    assert "torch_linear" in told
+    explanation = str(warplap.explain(text))
+    assert "torch_linear" in explanation
 
 
 @pytest.mark.parametrize(
@@ -185,19 +185,19 @@ def inputs(k=32):
 def plan_of(frozen):
     torch._dynamo.reset()
     graphs = []
-    given = inputs()
-    torch.compile(block, backend=lambda module, taken: graphs.append((module, taken)) or module.forward)(*given)
-    return Plan(graphs[0][0], frozen), given, graphs[0][1]
+    block_inputs = inputs()
+    torch.compile(block, backend=lambda module, taken: graphs.append((module, taken)) or module.forward)(*block_inputs)
+    return Plan(graphs[0][0], frozen), block_inputs, graphs[0][1]
 
 
 def test_frozen_graphs_have_norms_inside_their_products_and_others_do_not():
-    plan, given, taken = plan_of(True)
+    plan, block_inputs, taken = plan_of(True)
     assert {"norm_linears_3", "norm_gated_linear_silu"} <= set(plan.kinds), plan.kinds
-    found = plan.partition(["norm_linears_3", "norm_gated_linear_silu"])
-    assert found is not None
-    got = plan.rewritten(found.covers)(*taken)
+    partition = plan.partition(["norm_linears_3", "norm_gated_linear_silu"])
+    assert partition is not None
+    got = plan.rewritten(partition.covers)(*taken)
     got = got[0] if isinstance(got, (tuple, list)) else got
-    near(got, block(*(t.double() for t in given)), torch.float32)
+    near(got, block(*(t.double() for t in block_inputs)), torch.float32)
     assert not any(kind.startswith("norm_linear") or "norm_gated" in kind for kind in plan_of(False)[0].kinds)
 
 
@@ -237,9 +237,9 @@ def test_a_frozen_module_runs_with_folded_weights():
 
 def test_fuse_decides_about_frozen_weights(tmp_path):
     torch._dynamo.reset()
-    given = inputs(64)
+    block_inputs = inputs(64)
     fused = warplap.fuse(block, freeze=True)
     with torch.no_grad():
-        near(fused(*given), block(*(t.double() for t in given)), torch.float32)
+        near(fused(*block_inputs), block(*(t.double() for t in block_inputs)), torch.float32)
     (decision,) = fused.decisions
     assert "frozen=true" in decision.key and "norm_gated_linear_silu" in decision.plan.kinds

@@ -48,20 +48,20 @@ def test_every_form_is_right_in_every_type(quant, kind, residual, bias, dtype, d
 def test_what_stands_in_front_is_followed_by_codes(quant, device):
     x, r, w, b = drawn((6, 80), True, True, True, torch.bfloat16, device)
     front, seed = torch.randn(80, device=device).bfloat16(), torch.tensor([5, 9], device=device)
-    given = {"residual": r, "kind": "layer", "before": front, "dropout": 0.3, "seed": seed}
-    codes, scale, total = warplap.norm(x, w, b, **given, quant=quant)
+    options = {"residual": r, "kind": "layer", "before": front, "dropout": 0.3, "seed": seed}
+    codes, scale, total = warplap.norm(x, w, b, **options, quant=quant)
     factors = dropout.factors(x.numel(), seed, 0.3).view(x.shape)
     s = (x.double() + front.double()) * factors.double() + r.double()
     judged(codes, scale, right(s, None, w, b, "layer")[0], quant)
-    assert torch.equal(total, warplap.norm(x, w, b, **given)[1])
+    assert torch.equal(total, warplap.norm(x, w, b, **options)[1])
 
 
 @pytest.mark.parametrize("quant", FORMATS)
 def test_rows_of_zeros_give_zeros_and_nothing_gives_nothing(quant, device):
     x = torch.randn(4, 40, device=device)
     x[1] = 0
-    for found in (warplap.norm(x, quant=quant), norm_quantized.coded(right(x, None, None, None, "rms")[0], quant)):
-        codes, scale = found
+    for result in (warplap.norm(x, quant=quant), norm_quantized.coded(right(x, None, None, None, "rms")[0], quant)):
+        codes, scale = result
         assert codes[1].float().abs().max() == 0 and 0 < scale[1] < 1e-30 and bool(scale.isfinite().all())
     x[2, 3] = float("nan")
     assert bool(warplap.norm(x, quant=quant)[1].isnan()[2])
@@ -134,8 +134,8 @@ def test_torch_races_and_doubles_are_torchs(device):
     x, r, w, _ = drawn((16, 128), True, True, False, torch.bfloat16, device)
     tuned = warplap.tune([(warplap.norm, x, w, {"residual": r, "quant": "fp8"})])[0]
     assert tuned.problem == "norm:rows=16,n=128,dtype=bf16,kind=rms,residual=true,quant=f8e4m3"
-    told = warplap.explain(warplap.norm, x, w, residual=r, quant="int8")
-    fits = {v["variant"]: v["fits"] for v in told.variants}
+    explanation = warplap.explain(warplap.norm, x, w, residual=r, quant="int8")
+    fits = {v["variant"]: v["fits"] for v in explanation.variants}
     assert fits["torch_norm_quant"] and fits["reference"] and not fits["torch_norm"]
     table = str(warplap.benchmark(warplap.norm, x, w, quant="int8"))
     assert "torch_norm_quant" in table

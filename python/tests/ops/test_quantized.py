@@ -92,9 +92,9 @@ def test_what_cannot_be_multiplied_is_said_by_name():
         (dict(out=torch.empty(8, 16)), TypeError, "out: holds torch.float32"),
         (dict(out=torch.empty(8, 15, dtype=torch.bfloat16)), ValueError, "out: has shape"),
     ]:
-        given = dict(a=a, b=b, scale_a=one, scale_b=one) | change
+        arguments = dict(a=a, b=b, scale_a=one, scale_b=one) | change
         with pytest.raises(error, match=said):
-            warplap.scaled_mm(**given)
+            warplap.scaled_mm(**arguments)
     with pytest.raises(TypeError, match="b: holds torch.float32, expected torch.int8"):
         warplap.int_mm(torch.zeros(2, 2, dtype=torch.int8), torch.zeros(2, 2))
 

@@ -52,8 +52,8 @@ def test_q_and_k_are_turned_in_every_type_and_pairing(dtype, interleaved, device
     for d, columns, kind in ((64, 32, dtype), (80, 16, torch.float32), (128, 64, torch.float32), (6, 1, dtype)):
         q, k = (torch.randn(2, 5, h, d, device=device).to(dtype) for h in (3, 1))
         cos, sin = table(10, columns, kind, device)
-        found = warplap.rope(q, k, cos.view(2, 5, -1), sin.view(2, 5, -1), interleaved=interleaved)
-        for got, x in zip(found, (q, k)):
+        outputs = warplap.rope(q, k, cos.view(2, 5, -1), sin.view(2, 5, -1), interleaved=interleaved)
+        for got, x in zip(outputs, (q, k)):
             assert got.dtype == dtype and got.shape == x.shape
             near(got, right(x.flatten(0, 1), cos, sin, interleaved).view(x.shape))
 
@@ -125,8 +125,8 @@ def test_heads_may_lie_before_tokens_and_columns_be_those_of_elements(device):
     angles = torch.rand(b, s, d, device=device) * math.tau  # the two halves differ
     cos, sin = angles.cos(), angles.sin()
     for shape in (q, q.contiguous()):
-        found = warplap.rope(shape, k, cos, sin, wide=True, heads_dim=1)
-        for got, wanted in zip(found, as_llama(q.double(), k.double(), cos.double(), sin.double())):
+        outputs = warplap.rope(shape, k, cos, sin, wide=True, heads_dim=1)
+        for got, wanted in zip(outputs, as_llama(q.double(), k.double(), cos.double(), sin.double())):
             near(got, wanted)
     cache = torch.cat((cos.flatten(0, 1)[:, :4], sin.flatten(0, 1)[:, :4]), -1)  # cosines beside sines
     got = warplap.rope(q, None, *(t.view(b, s, 4) for t in cache.split(4, -1)), heads_dim=1)
@@ -143,20 +143,20 @@ def test_gradients_are_those_in_double_precision(interleaved, device):
         k = torch.randn(4, hk, 8, device=device, requires_grad=True) if hk else None
         bias = torch.randn((3 + hk) * 8, device=device, requires_grad=True)
         cos, sin = (torch.randn(4, 6 if wide else 3, device=device) for _ in range(2))
-        given = [t for t in (q, k, bias) if t is not None]
+        inputs = [t for t in (q, k, bias) if t is not None]
         run = lambda q, k, bias, cos, sin: warplap.rope(
             q, k, cos, sin, bias=bias, plain=plain, wide=wide, interleaved=interleaved
         )
-        listed = lambda found: found if isinstance(found, tuple) else (found,)
+        listed = lambda result: result if isinstance(result, tuple) else (result,)
         up = [torch.randn_like(t) for t in listed(run(q, k, bias, cos, sin))]
-        ours = torch.autograd.grad(listed(run(q, k, bias, cos, sin)), given, up)
-        wide_given = [t.detach().double().requires_grad_() for t in given]
-        args = [wide_given[0], wide_given[1] if hk else None, wide_given[-1], cos.double(), sin.double()]
-        theirs = torch.autograd.grad(listed(run(*args)), wide_given, [t.double() for t in up])
+        ours = torch.autograd.grad(listed(run(q, k, bias, cos, sin)), inputs, up)
+        wide_inputs = [t.detach().double().requires_grad_() for t in inputs]
+        args = [wide_inputs[0], wide_inputs[1] if hk else None, wide_inputs[-1], cos.double(), sin.double()]
+        theirs = torch.autograd.grad(listed(run(*args)), wide_inputs, [t.double() for t in up])
         for got, wanted in zip(ours, theirs):
             near(got, wanted)
         # That way is torch's formula, held to differences here.
-        assert torch.autograd.gradcheck(lambda *t: run(t[0], t[1] if hk else None, t[-1], *args[3:]), wide_given)
+        assert torch.autograd.gradcheck(lambda *t: run(t[0], t[1] if hk else None, t[-1], *args[3:]), wide_inputs)
 
 
 def test_gradients_have_gradients_and_tables_that_are_learnt_have_them_too(device):
@@ -183,7 +183,7 @@ def test_plain_calls_go_at_once_and_others_the_general_way(device):
     positions, bias = torch.randint(0, 5, (2, 5), device=device), make(6 * 16)
     general = ops_rope.of_tensors(q, k, cos, sin, positions, bias, False, False, False, 0, 1)
     assert all(map(torch.equal, at_once(positions=positions, bias=bias), general))
-    for bent in (
+    for changes in (
         {"q": q.clone().requires_grad_()},  # a gradient is wanted
         {"q": q.contiguous()},  # rows of heads do not lie one after another
         {"q": q.double(), "k": k.double()},
@@ -195,7 +195,7 @@ def test_plain_calls_go_at_once_and_others_the_general_way(device):
         {"bias": make(2 * 6 * 16)[::2]},
         {"heads_dim": 3},
     ):
-        assert at_once(**bent) is None, bent.keys()
+        assert at_once(**changes) is None, changes.keys()
 
 
 def test_in_place_gives_way_to_gradients(device):
@@ -268,11 +268,11 @@ def test_everyone_races_and_a_call_has_one_text():
 
 
 def traced(fn, *args):
-    found = []
+    graphs = []
     torch._dynamo.reset()
-    keep = lambda module, inputs: found.append((module, inputs)) or module.forward
+    keep = lambda module, inputs: graphs.append((module, inputs)) or module.forward
     torch.compile(fn, backend=keep, fullgraph=True)(*args)
-    return found[0]
+    return graphs[0]
 
 
 def by_chunks(q, k, cos, sin):
@@ -327,8 +327,8 @@ def test_a_block_with_it_is_raced_as_a_whole(monkeypatch):
     warplap.configure(in_memory=True, budget=0.5)
     q, k, cos, sin = torch.randn(2, 4, 6, 16), torch.randn(2, 2, 6, 16), torch.randn(1, 6, 16), torch.randn(1, 6, 16)
     with torch.no_grad():
-        found = warplap.fuse(as_llama)(q, k, cos, sin)
-    for got, wanted in zip(found, as_llama(*(t.double() for t in (q, k, cos, sin)))):
+        outputs = warplap.fuse(as_llama)(q, k, cos, sin)
+    for got, wanted in zip(outputs, as_llama(*(t.double() for t in (q, k, cos, sin)))):
         near(got, wanted)
-    told = str(warplap.graphs()[-1])
-    assert "rope" in told, told
+    report = str(warplap.graphs()[-1])
+    assert "rope" in report, report

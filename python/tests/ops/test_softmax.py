@@ -37,9 +37,9 @@ def test_softmax_is_right_in_every_type_with_every_mask(dtype, device):
     near(warplap.softmax(x, scale=0.125), right_softmax(x, scale=0.125))
     for shape in ((40,), (4, 40), (2, 1, 1, 40), (3, 4, 40), (2, 3, 4, 40), (2, 1, 4, 40), (1, 3, 1, 40), (4, 1)):
         mask = hiding(*shape, dtype=dtype, device=device)
-        found = warplap.softmax(x, mask, scale=0.3)
-        assert found.dtype == dtype and found.device == x.device
-        near(found, right_softmax(x, mask, 0.3))
+        output = warplap.softmax(x, mask, scale=0.3)
+        assert output.dtype == dtype and output.device == x.device
+        near(output, right_softmax(x, mask, 0.3))
 
 
 def test_rows_share_rows_of_a_mask_without_it_being_written_out():
@@ -89,9 +89,9 @@ def test_numpy_in_numpy_out():
     near(torch.from_numpy(warplap.softmax(x, mask, scale=2.0)), right_softmax(*map(torch.from_numpy, (x, mask)), 2.0))
     labels = np.arange(12).reshape(3, 4)
     for reduction in ("mean", "sum", "none"):
-        found = warplap.cross_entropy(x, labels, label_smoothing=0.1, reduction=reduction)
+        loss = warplap.cross_entropy(x, labels, label_smoothing=0.1, reduction=reduction)
         right = right_entropy(*map(torch.from_numpy, (x, labels)), smoothing=0.1, reduction=reduction)
-        near(torch.as_tensor(np.asarray(found)), right)
+        near(torch.as_tensor(np.asarray(loss)), right)
 
 
 def test_odd_shapes_and_types_go_where_they_belong(device):
@@ -160,8 +160,8 @@ def test_they_are_tuned_benchmarked_and_explained_by_their_arguments(device):
     assert "torch_cross_entropy" in str(warplap.benchmark(warplap.cross_entropy, x, labels))
     assert "torch_softmax_grad" in str(warplap.benchmark("softmax_grad:rows=16,n=128,dtype=f32"))
     for problem in ("cross_entropy:rows=16,n=128,dtype=bf16,grad=true,smoothing=0.1,zloss=0.01", "softmax:rows=16,n=8,dtype=bf16,mask=2,each=8,scale=0.3"):
-        told = warplap.benchmark(problem)
-        assert "wrong" not in str(told).lower(), told
+        report = warplap.benchmark(problem)
+        assert "wrong" not in str(report).lower(), report
 
 
 def test_torchs_ways_are_those_of_the_problems():

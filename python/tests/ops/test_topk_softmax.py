@@ -43,9 +43,9 @@ def same(got, expected):
 def test_it_is_right_in_every_type_and_shape(dtype, renormalize, device):
     for shape, k in (((6, 8), 2), ((2, 3, 64), 6), ((130,), 8), ((5, 1), 1), ((3, 13), 13), ((4, 300), 40)):
         x = (4 * torch.randn(shape, device=device)).to(dtype)
-        found = warplap.topk_softmax(x, k, renormalize=renormalize)
-        assert all(t.shape == (*shape[:-1], k) and t.device == x.device for t in found)
-        same(found, right(x, k, renormalize))
+        outputs = warplap.topk_softmax(x, k, renormalize=renormalize)
+        assert all(t.shape == (*shape[:-1], k) and t.device == x.device for t in outputs)
+        same(outputs, right(x, k, renormalize))
 
 
 def test_equal_ones_are_taken_in_their_order(device):

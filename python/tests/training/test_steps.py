@@ -23,15 +23,15 @@ def leaves(*shapes, dtype=torch.float32):
 
 
 def slowly(call):
-    def slow(*given):
+    def slow(*args):
         time.sleep(0.002)
-        return call(*given)
+        return call(*args)
 
     return slow
 
 
 @pytest.fixture(autouse=True)
-def time_for_heats(monkeypatch):
+def short_races(monkeypatch):
     """The budgets of tests are short, and machines that test are busy."""
     monkeypatch.setattr(steps, "_RUNS", 1)
 
@@ -50,7 +50,7 @@ def slow_torch(monkeypatch):
 
     warplap.configure(budget=0.5)
     monkeypatch.setattr(layer, "F", Slow)
-    monkeypatch.setattr(steps, "_holds", lambda found: True)
+    monkeypatch.setattr(steps, "_holds", lambda result: True)
 
 
 @pytest.fixture(params=["ours", "torch"])
@@ -59,7 +59,7 @@ def winner(request, monkeypatch):
     return request.param
 
 
-def heats():
+def races():
     return [row for row in warplap.store.ls() if row["op"].startswith("train_")]
 
 
@@ -68,8 +68,8 @@ def test_where_torch_wins_the_call_is_torchs_own_and_the_next_start_knows_it(slo
     y = warplap.linear(x, w, b)
     assert type(y.grad_fn).__name__ == "AddmmBackward0"
     assert list(layer._chosen.values()) == [F.linear]
-    (heat,) = heats()
-    assert heat["op"] == "train_linear" and heat["winner"] == "torch" and "wants=xwb" in heat["key"]
+    (race,) = races()
+    assert race["op"] == "train_linear" and race["winner"] == "torch" and "wants=xwb" in race["key"]
     warplap.configure(store=own_store)  # nothing is kept but the store
     assert not layer._chosen
     with caplog.at_level(logging.INFO, "warplap"):
@@ -99,12 +99,12 @@ def test_a_node_with_a_wrong_gradient_never_wins(slow_torch, monkeypatch):
     monkeypatch.setattr(layer, "linear_node", Wrong.apply)
     x, w, b = leaves((6, 7), (5, 7), (5,))
     assert type(warplap.linear(x, w, b).grad_fn).__name__ == "AddmmBackward0"
-    (heat,) = heats()
-    (edition,) = warplap.store.show(heat["hash"])["editions"]
+    (race,) = races()
+    (edition,) = warplap.store.show(race["hash"])["editions"]
     assert "result 2 differs" in str(edition["trials"])
 
 
-def test_a_step_too_long_for_a_heat_is_torchs(monkeypatch):
+def test_a_step_too_long_for_a_race_is_torchs(monkeypatch):
     monkeypatch.setattr(steps, "_RUNS", 1e9)
     x, w = leaves((6, 7), (5, 7))
     assert type(warplap.linear(x, w).grad_fn).__name__ == "MmBackward0"
@@ -117,10 +117,10 @@ def test_other_modes_measure_nothing(mode):
     with warplap.set_mode(mode):
         c = warplap.matmul(a, b)
         answers = "MmBackward0" if mode == "background" else "matmulBackward"
-        assert type(c.grad_fn).__name__ == answers and not heats()
+        assert type(c.grad_fn).__name__ == answers and not races()
         near(torch.autograd.grad(c.sum(), a)[0], b.detach().sum(1).expand(6, 7))
     warplap.matmul(a, b)
-    assert len(heats()) == 1
+    assert len(races()) == 1
 
 
 def test_replay_answers_as_the_store_says(slow_node):
@@ -141,25 +141,25 @@ def test_a_key_is_a_problem_with_what_is_wanted_of_it():
         lambda: warplap.linear(x, w, b),
     ):
         call()
-    assert len(heats()) == 5
+    assert len(races()) == 5
     with torch.no_grad():
         warplap.linear(x, w, b, "relu")
     warplap.linear(x.detach().reshape(2, 3, 7), w.detach())
-    assert len(heats()) == 5
+    assert len(races()) == 5
 
 
-def test_sizes_that_change_share_a_heat():
+def test_sizes_that_change_share_a_race():
     (w,) = leaves((5, 7))
     for rows in (33, 57, 91):
         warplap.linear(torch.randn(rows, 7), w)
-    assert len(heats()) == 1
+    assert len(races()) == 1
 
 
-def test_a_heat_leaves_the_callers_random_numbers_and_gradients_alone():
+def test_a_race_leaves_the_callers_random_numbers_and_gradients_alone():
     layer, x = Linear(7, 5, activation="gelu"), torch.randn(6, 7)
     before, stamp = torch.get_rng_state(), layer.weight._version
     layer(x)
-    assert len(heats()) == 1 and torch.equal(before, torch.get_rng_state())
+    assert len(races()) == 1 and torch.equal(before, torch.get_rng_state())
     assert layer.weight.grad is None and layer.weight._version == stamp
 
 
@@ -196,13 +196,13 @@ def test_who_traces_casts_or_watches_is_served(winner):
 
 @pytest.mark.parametrize("activation", [None, "relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"])
 def test_gradients_of_gradients_are_torchs_whoever_wins(winner, activation):
-    x, w, b = given = leaves((2, 3, 7), (5, 7), (5,))
+    x, w, b = inputs = leaves((2, 3, 7), (5, 7), (5,))
     act = {None: lambda y: y, "gelu_tanh": lambda y: F.gelu(y, approximate="tanh")}.get(activation)
     act = act or getattr(torch, activation, None) or getattr(F, activation)
     ours, right = warplap.linear(x, w, b, activation), act(F.linear(x, w, b))
     near(ours.detach(), right.detach())
-    firsts = [torch.autograd.grad(y.square().sum(), given, create_graph=True) for y in (ours, right)]
-    seconds = [torch.autograd.grad(sum(g.square().sum() for g in first), given) for first in firsts]
+    firsts = [torch.autograd.grad(y.square().sum(), inputs, create_graph=True) for y in (ours, right)]
+    seconds = [torch.autograd.grad(sum(g.square().sum() for g in first), inputs) for first in firsts]
     for mine, theirs in zip((*firsts[0], *seconds[0]), (*firsts[1], *seconds[1])):
         near(mine.detach(), theirs.detach(), 1e-4)
 
@@ -215,18 +215,18 @@ def test_the_first_call_may_be_one_of_a_checkpoint(reentrant):
     F.linear(y, v).relu().sum().backward()
     near(x.grad, y.grad)
     near(w.grad, v.grad)
-    assert len(heats()) == 1
+    assert len(races()) == 1
 
 
-def test_hooks_see_what_the_call_keeps_and_nothing_of_the_heat():
+def test_hooks_see_what_the_call_keeps_and_nothing_of_the_race():
     a, b = leaves((6, 7), (7, 5))
     packed = []
     with torch.autograd.graph.saved_tensors_hooks(lambda s: packed.append(s) or s, lambda s: s):
         warplap.matmul(a, b)
-    assert len(packed) == 2 and len(heats()) == 1
+    assert len(packed) == 2 and len(races()) == 1
 
 
-def test_wrong_arguments_are_refused_in_our_words_after_a_heat_too(winner):
+def test_wrong_arguments_are_refused_in_our_words_after_a_race_too(winner):
     x, w, b = leaves((6, 7), (5, 7), (5,))
     warplap.linear(x, w, b)
     with pytest.raises(ValueError, match="^bias: has shape"):
@@ -247,10 +247,10 @@ def test_wrong_arguments_are_refused_in_our_words_after_a_heat_too(winner):
     "shapes", [((6, 7), (7, 5)), ((2, 3, 7), (7, 5)), ((7,), (7, 5)), ((6, 7), (7,)), ((7,), (7,))]
 )
 def test_products_of_every_form_have_their_gradients(winner, shapes, dtype):
-    a, b = given = leaves(*shapes, dtype=dtype)
+    a, b = inputs = leaves(*shapes, dtype=dtype)
     ours, right = warplap.matmul(a, b), torch.matmul(a, b)
     assert ours.shape == right.shape
-    for mine, theirs in zip(torch.autograd.grad(ours.sum(), given), torch.autograd.grad(right.sum(), given)):
+    for mine, theirs in zip(torch.autograd.grad(ours.sum(), inputs), torch.autograd.grad(right.sum(), inputs)):
         near(mine, theirs)
 
 

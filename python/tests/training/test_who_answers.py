@@ -85,23 +85,24 @@ def chosen():
 @pytest.mark.parametrize("state", ["off", "replay", "background"])
 @pytest.mark.parametrize("name", CALLS)
 def test_what_is_not_decided_is_torchs_own(name, state, grad, dtype, chosen):
-    ours, torchs, given = CALLS[name]
-    if grad and not given:
+    ours, torchs, inputs = CALLS[name]
+    if grad and not inputs:
         pytest.skip("whole numbers have no gradient")
-    given = [t.to(DTYPES[dtype]).requires_grad_(grad) for t in given]
+    inputs = [t.to(DTYPES[dtype]).requires_grad_(grad) for t in inputs]
     if name == "bsr_matmul" and dtype != "f32":
         pytest.skip("torch's block-sparse product on a CPU has one type")
     if state == "background":  # what is in the queue of a background thread is no answer of this call's
         warplap.configure(budget=1.0)
-    right = torchs(*given)
+    right = torchs(*inputs)
     for _ in range(2):  # once to choose, once by what was chosen
         with warplap.set_mode(state):
-            found = ours(*given)
-            gradients = torch.autograd.grad(found.float().square().sum(), given, retain_graph=True) if grad else ()
+            output = ours(*inputs)
+            gradients = torch.autograd.grad(output.float().square().sum(), inputs, retain_graph=True) if grad else ()
             by = [who for problem, who in chosen]
-        near(found, right.to(found.dtype), 1e-2 if dtype == "bf16" else 2e-5)
+        near(output, right.to(output.dtype), 1e-2 if dtype == "bf16" else 2e-5)
         if grad:
-            for mine, own in zip(gradients, torch.autograd.grad(right.float().square().sum(), given, retain_graph=True)):
+            torchs_gradients = torch.autograd.grad(right.float().square().sum(), inputs, retain_graph=True)
+            for mine, own in zip(gradients, torchs_gradients):
                 near(mine, own, 1e-3)
     assert all(who.startswith("torch_") for who in by), chosen
 
@@ -115,9 +116,9 @@ def test_a_step_that_is_not_decided_is_torchs_own_step():
             (lambda: warplap.cross_entropy(rows, labels), "NllLoss"),
         ):
             call().sum().backward()
-            nodes, found = [call().grad_fn], ""
+            nodes, node_names = [call().grad_fn], ""
             while nodes:
                 node = nodes.pop()
-                found += node.name() + " "
+                node_names += node.name() + " "
                 nodes += [after for after, _ in node.next_functions if after is not None]
-            assert "warplap" not in found, (name, found)
+            assert "warplap" not in node_names, (name, node_names)

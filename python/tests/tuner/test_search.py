@@ -12,7 +12,7 @@ class Backwards:
     """Asks for the last setting of each arm first, and for no more than two."""
 
     def __init__(self, arms, seed, donors):
-        self.arms, self.told, self.left = arms, [], 2
+        self.arms, self.results, self.left = arms, [], 2
 
     def ask(self, at_most):
         asked = [(arm.variant, arm[-1 - n]) for arm in self.arms for n in range(min(self.left, len(arm)))]
@@ -20,7 +20,7 @@ class Backwards:
         return asked
 
     def tell(self, variant, setting, us, why):
-        self.told.append((variant, setting, us, why))
+        self.results.append((variant, setting, us, why))
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_who_is_tried_next_is_decided_in_python(made):
     assert arm[0] == {"n": 1} and {"n": 4} in arm and {"n": 9} not in arm
     with pytest.raises(IndexError):
         arm[4]
-    assert {s["n"] for _, s, us, _ in search.told if us is not None} == {3, 4}
+    assert {s["n"] for _, s, us, _ in search.results if us is not None} == {3, 4}
     assert set(seen) - {1} == {3, 4}, "the first one is the reference"
     skipped = fn.last["edition"]["skipped"]
     assert [(s["configs"], s["reason"]) for s in skipped] == [(2, "the search ended before it")]
@@ -69,15 +69,15 @@ def test_who_is_tried_next_is_decided_in_python(made):
 def test_what_failed_is_told_with_its_reason(made):
     fn, _ = tuned([1, 2, 5])
     fn(torch.randn(8))
-    told = {s["n"]: (us, why) for _, s, us, why in made[0].told}
-    assert told[5][0] is None and "five" in told[5][1] and told[2][1] is None
+    results = {s["n"]: (us, why) for _, s, us, why in made[0].results}
+    assert results[5][0] is None and "five" in results[5][1] and results[2][1] is None
 
 
 def test_a_builtin_operation_is_searched_too(made):
     a = torch.randn(40, 40)
-    found = warplap.tune("gemm:m=40,n=40,k=40,dtype=f32", again=True)
+    results = warplap.tune("gemm:m=40,n=40,k=40,dtype=f32", again=True)
     torch.testing.assert_close(warplap.matmul(a, a), a @ a)
-    assert found[0].variant and len(made[0].arms) > 2
+    assert results[0].variant and len(made[0].arms) > 2
 
 
 @pytest.mark.parametrize(

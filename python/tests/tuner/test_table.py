@@ -10,7 +10,7 @@ def _trial(name, median, by=None, ci=None):
     return {"variant": name, "config": {}, "source": "", "measured": measured}
 
 
-def _found(trials, ties=()):
+def _explanation(trials, ties=()):
     verdict = {
         "winner": {"variant": "won", "config": {}},
         "median_us": 100.0,
@@ -26,10 +26,10 @@ def _found(trials, ties=()):
     return {"problem": "p", "edition": {**edition, "work": {"flops": 1e6, "bytes": 0}}}
 
 
-def test_a_loser_of_another_heat_is_shown_by_its_gap_and_not_by_its_own_median():
+def test_a_loser_of_another_round_is_shown_by_its_gap_and_not_by_its_own_median():
     trials = [_trial("lost", 80.0, 0.25, [0.2, 0.3]), _trial("won", 100.0, 0.0, [0.0, 0.0])]
     trials.append(_trial("near", 90.0, 0.0, [-0.02, -0.001]))
-    table = of_edition(_found(trials, ["near"]), every_config=True)
+    table = of_edition(_explanation(trials, ["near"]), every_config=True)
     assert [row["variant"] for row in table] == ["won", "near", "lost"]
     assert [round(row["time_us"]) for row in table] == [100, 100, 125]
     assert [row["outcome"] for row in table] == ["winner", "tie", "raced"]
@@ -38,12 +38,12 @@ def test_a_loser_of_another_heat_is_shown_by_its_gap_and_not_by_its_own_median()
 
 
 def test_records_of_earlier_programs_put_nobody_above_the_winner_either():
-    table = of_edition(_found([_trial("lost", 80.0), _trial("won", 100.0)]), every_config=True)
+    table = of_edition(_explanation([_trial("lost", 80.0), _trial("won", 100.0)]), every_config=True)
     assert [row["variant"] for row in table] == ["won", "lost"] and table[1]["time_us"] == 100.0
 
 
 def test_a_confidence_is_told_only_where_there_is_one():
-    verdict = _found([])["edition"]["verdict"]
+    verdict = _explanation([])["edition"]["verdict"]
     assert sure_text(verdict) == "97 % sure to be within 1 % of the best"
     assert "do not say" in sure_text({**verdict, "confidence": 0.0})
     assert shown_us({"median_us": 7.0, "behind": {"by": 0.5, "ci": [0.4, 0.6]}}, verdict) == 150.0

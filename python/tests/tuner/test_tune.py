@@ -27,9 +27,9 @@ import torch, warplap
 warplap.configure(store={str(own_store)!r})
 warplap.set_mode("replay")
 warplap.matmul(torch.randn(32, 16), torch.randn(16, 24))
-found = warplap.explain(warplap.matmul, torch.randn(32, 16), torch.randn(16, 24))
-assert found.how == "stored", found
-print(found.variant)
+explanation = warplap.explain(warplap.matmul, torch.randn(32, 16), torch.randn(16, 24))
+assert explanation.how == "stored", explanation
+print(explanation.variant)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == stamp[1]["editions"][0]["verdict"]["winner"]["variant"]
@@ -42,8 +42,8 @@ def test_each_clock_has_records_of_its_own(own_store):
     warplap.matmul(a, b)
     warplap.configure(clock="back-to-back")
     try:
-        found = warplap.explain(warplap.matmul, a, b)
-        assert "clock=back-to-back" in found.key and found.how != "stored"
+        explanation = warplap.explain(warplap.matmul, a, b)
+        assert "clock=back-to-back" in explanation.key and explanation.how != "stored"
         warplap.matmul(a, b)
     finally:
         warplap.configure(clock="use")
@@ -55,8 +55,8 @@ def test_cold_caches_have_records_of_their_own(own_store):
     warplap.matmul(a, b)
     warplap.configure(cache="cold")
     try:
-        found = warplap.explain(warplap.matmul, a, b)
-        assert "cache=cold" in found.key and found.how != "stored"
+        explanation = warplap.explain(warplap.matmul, a, b)
+        assert "cache=cold" in explanation.key and explanation.how != "stored"
         warplap.matmul(a, b)
         assert warplap.explain(warplap.matmul, a, b).how == "stored"
     finally:
@@ -221,17 +221,17 @@ def test_orders_are_compiled_beside_each_other_by_a_process_that_is_kept(tmp_pat
 
     from warplap.callables.compile_pool import Compiler
 
-    compiler, told = Compiler(), []
-    order = lambda *args: told.append(compiler.ask("callables.race", "op_name", *args))
+    compiler, answers = Compiler(), []
+    order = lambda *args: answers.append(compiler.ask("callables.race", "op_name", *args))
     threads = [threading.Thread(target=order, args=(str(i),)) for i in range(4)]
     [t.start() for t in threads], [t.join() for t in threads]
-    assert told == ["done"] * 4
+    assert answers == ["done"] * 4
     first = compiler._process.pid
     order(), order("a")
-    assert "TypeError" in told[-2] and told[-1] == "done" and compiler._process.pid == first
+    assert "TypeError" in answers[-2] and answers[-1] == "done" and compiler._process.pid == first
     compiler._process.kill(), compiler._process.wait()
     order("a")
-    assert told[-1] == "done" and compiler._process.pid != first
+    assert answers[-1] == "done" and compiler._process.pid != first
     folder = compiler._folder
     compiler.end()
     assert not os.path.exists(folder)
@@ -244,7 +244,7 @@ def begins_of(*lengths):
 _q = torch.randn(2, 4, 12, 16)
 _rows = torch.randn(20, 4, 16)
 _pool = torch.randn(6, 16, 4, 16)
-BENT = {
+ATTENTION_CALLS = {
     "window": ((_q, _q, _q), {"window": 3, "is_causal": True}),
     "softcap": ((_q, _q, _q), {"softcap": 2.0}),
     "alibi_slopes": ((_q, _q, _q), {"alibi_slopes": torch.rand(4)}),
@@ -259,9 +259,9 @@ BENT = {
 }
 
 
-@pytest.mark.parametrize("name", BENT)
+@pytest.mark.parametrize("name", ATTENTION_CALLS)
 def test_what_attention_takes_those_who_ask_about_it_take(name):
-    args, more = BENT[name]
+    args, more = ATTENTION_CALLS[name]
     asked = warplap.explain(warplap.attention, *args, **more)
     assert "miss" in str(asked)
     warplap.attention(*args, **more)

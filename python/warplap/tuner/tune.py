@@ -162,7 +162,7 @@ class Explanation:
         self.record: dict[str, Any] | None = result["edition"]
         self.newcomers: list[str] = result["newcomers"]
         self.variants: list[dict[str, Any]] = result["variants"]
-        self.gaps: str | None = result.get("gaps")
+        self.strided_call: str | None = result.get("gaps")
         self._result = result
 
     @property
@@ -197,8 +197,8 @@ class Explanation:
                 slower = f"{other} takes {100 * gap:.1f} % longer"
                 longer = slower if gap >= 0 else f"{other} cannot be told from it there"
                 lines.append(f"  called   {time_text(last_race['call_us'])} a call as a program makes it; {longer}")
-        if self.gaps:
-            lines.append(f"  gaps     {self.gaps}")
+        if self.strided_call:
+            lines.append(f"  gaps     {self.strided_call}")
         if self.newcomers:
             lines.append(f"  new      {', '.join(self.newcomers)} (will race against the winner)")
         for v in self.variants:

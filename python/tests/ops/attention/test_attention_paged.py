@@ -55,9 +55,9 @@ def pools(pages, page, heads, d, dtype, device):
 
 def table(b, entries, pages, device):
     """Pages in any order, none twice and not the last; one that is none."""
-    found = torch.randperm(pages - 1)[: b * entries].reshape(b, entries).to(device, torch.int32)
-    found[-1, 0] = -1
-    return found
+    page_table = torch.randperm(pages - 1)[: b * entries].reshape(b, entries).to(device, torch.int32)
+    page_table[-1, 0] = -1
+    return page_table
 
 
 CASES = {

@@ -33,7 +33,7 @@ def lengths_share_a_key():
 
 
 @pytest.fixture
-def no_gaps_followed(monkeypatch):
+def contiguous_kernel(monkeypatch):
     """Our kernel wins where nothing has gaps, as if torch's functions were not there."""
     new = strided._warplap.attention_new
 
@@ -47,9 +47,9 @@ def no_gaps_followed(monkeypatch):
 
 
 def slowly(call):
-    def slow(*given, **more):
+    def slow(*args, **more):
         time.sleep(0.005)
-        return call(*given, **more)
+        return call(*args, **more)
 
     return slow
 
@@ -66,25 +66,25 @@ def test_it_is_right_whoever_answers(device):
 
 
 @pytest.mark.parametrize("torch_is_slow", [True, False])
-def test_who_is_faster_answers_and_the_next_start_knows_it(no_gaps_followed, own_store, monkeypatch, torch_is_slow):
+def test_who_is_faster_answers_and_the_next_start_knows_it(contiguous_kernel, own_store, monkeypatch, torch_is_slow):
     asked = []
 
-    def attend(*given, **more):
+    def attend(*args, **more):
         asked.append("torch")
         time.sleep(0.005 * torch_is_slow)
-        return F.scaled_dot_product_attention(*given, **more)
+        return F.scaled_dot_product_attention(*args, **more)
 
     monkeypatch.setattr(strided, "F", SimpleNamespace(scaled_dot_product_attention=attend))
     if not torch_is_slow:
         monkeypatch.setattr(strided._warplap, "attention_new", slowly(strided._warplap.attention_new))
-    monkeypatch.setattr(steps, "_holds", lambda found: True)
+    monkeypatch.setattr(steps, "_holds", lambda result: True)
     q, k, v = parts()
     right = F.scaled_dot_product_attention(q, k, v)
     assert "a call races torch" in str(warplap.explain(warplap.attention, q, k, v))
     near(warplap.attention(q, k, v), right)
-    said = warplap.explain(warplap.attention, q, k, v, is_causal=False).gaps
+    said = warplap.explain(warplap.attention, q, k, v, is_causal=False).strided_call
     assert said == f"between rows of q, k or v: {'the winner reads copies' if torch_is_slow else 'torch answers'}"
-    assert warplap.explain(warplap.attention, right, right, right).gaps is None
+    assert warplap.explain(warplap.attention, right, right, right).strided_call is None
     (row,) = kept()
     assert row["winner"] == ("warplap" if torch_is_slow else "torch"), row
     warplap.configure(store=own_store)  # nothing is kept but the store
@@ -93,7 +93,7 @@ def test_who_is_faster_answers_and_the_next_start_knows_it(no_gaps_followed, own
     assert asked == ([] if torch_is_slow else ["torch"])
 
 
-def test_a_longer_sequence_of_one_bucket_and_other_gaps(no_gaps_followed, lengths_share_a_key):
+def test_a_longer_sequence_of_one_bucket_and_other_gaps(contiguous_kernel, lengths_share_a_key):
     for s in (15, 16):
         warplap.attention(*parts(s=s))
     assert len(kept()) == 1
@@ -102,7 +102,7 @@ def test_a_longer_sequence_of_one_bucket_and_other_gaps(no_gaps_followed, length
     assert len(kept()) == 3
 
 
-def test_the_second_call_goes_straight_to_who_was_chosen(no_gaps_followed):
+def test_the_second_call_goes_straight_to_who_was_chosen(contiguous_kernel):
     q, k, v = parts(h=4)
     right = F.scaled_dot_product_attention(q, k, v)
     first = warplap.attention(q, k, v)
@@ -113,7 +113,7 @@ def test_the_second_call_goes_straight_to_who_was_chosen(no_gaps_followed):
     answered = []
     assert len(strided._at_once.known) == 1
     for key, call in strided._at_once.known.items():
-        strided._at_once.known[key] = lambda *given, call=call: answered.append(1) or call(*given)
+        strided._at_once.known[key] = lambda *args, call=call: answered.append(1) or call(*args)
     again = warplap.attention(q, k, v)
     near(again, right)
     assert answered == [1] and again.stride() == first.stride()
@@ -127,9 +127,9 @@ def test_the_second_call_goes_straight_to_who_was_chosen(no_gaps_followed):
         warplap.attention(q, k[:, :2], v[:, :2])
 
 
-def test_where_nothing_may_be_measured_torch_answers(no_gaps_followed, monkeypatch):
+def test_where_nothing_may_be_measured_torch_answers(contiguous_kernel, monkeypatch):
     asked = []
-    attend = lambda *given, **more: asked.append(1) or F.scaled_dot_product_attention(*given, **more)
+    attend = lambda *args, **more: asked.append(1) or F.scaled_dot_product_attention(*args, **more)
     monkeypatch.setattr(strided, "F", SimpleNamespace(scaled_dot_product_attention=attend))
     q, k, v = parts()
     for mode in ("off", "replay"):
@@ -139,7 +139,7 @@ def test_where_nothing_may_be_measured_torch_answers(no_gaps_followed, monkeypat
     assert len(asked) == 4 and not kept()
 
 
-def test_parts_of_a_cache_that_is_nearly_empty_are_torchs(no_gaps_followed):
+def test_parts_of_a_cache_that_is_nearly_empty_are_torchs(contiguous_kernel):
     q, *caches = (torch.randn(2, 4, s, 8) for s in (1, 64, 64))
     k, v = (cache[:, :, :9] for cache in caches)
     near(warplap.attention(q, k, v), F.scaled_dot_product_attention(q, k, v))
@@ -162,5 +162,5 @@ def test_calls_with_gaps_choose_nothing_for_those_without(monkeypatch):
     assert not warplap.store.ls()
     warplap.attention(q, k, v)
     assert {row["op"] for row in warplap.store.ls()} >= {"attention"}
-    heat = warplap.explain(warplap.attention, q, k, v).record.get("last_heat")
-    assert heat is None or heat["call_us"] > 1.0, "a call that does nothing was timed"
+    last_race = warplap.explain(warplap.attention, q, k, v).record.get("last_heat")
+    assert last_race is None or last_race["call_us"] > 1.0, "a call that does nothing was timed"

@@ -59,50 +59,50 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("sizes", [(9, 9), (5, 12), (40, 21)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_scores_are_bent_as_said_and_so_are_gradients(device, case, sizes, dtype):
+def test_scores_are_transformed_as_said_and_so_are_gradients(device, case, sizes, dtype):
     sq, sk = sizes
     facts = {n: t.to(device) if isinstance(t, torch.Tensor) else t for n, t in CASES[case].items()}
-    q, k, v = given = leaves((2, 4, sq, 8), (2, 2, sk, 8), (2, 2, sk, 8), dtype=dtype, device=device)
-    out = warplap.attention(*given, enable_gqa=True, **facts)
-    right = by_hand(*given, **facts)
+    q, k, v = inputs = leaves((2, 4, sq, 8), (2, 2, sk, 8), (2, 2, sk, 8), dtype=dtype, device=device)
+    out = warplap.attention(*inputs, enable_gqa=True, **facts)
+    right = by_hand(*inputs, **facts)
     assert out.dtype == dtype and near(out, right)
     along = torch.randn_like(right)
-    wanted = torch.autograd.grad(right, given, along)
-    for got, want in zip(torch.autograd.grad(out, given, along.to(dtype)), wanted):
+    wanted = torch.autograd.grad(right, inputs, along)
+    for got, want in zip(torch.autograd.grad(out, inputs, along.to(dtype)), wanted):
         near(got, want, 1e-4)
     with torch.no_grad():
-        near(warplap.attention(*given, enable_gqa=True, **facts), right)
+        near(warplap.attention(*inputs, enable_gqa=True, **facts), right)
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 6, 9), (2, 1, 6, 9), (2, 4, 6, 9), (2, 1, 1, 9)])
 def test_masks_of_heads_and_batches_have_gradients_beside_them(device, shape):
-    q, k, v = given = leaves((2, 4, 6, 8), (2, 4, 9, 8), (2, 4, 9, 8), device=device)
+    q, k, v = inputs = leaves((2, 4, 6, 8), (2, 4, 9, 8), (2, 4, 9, 8), device=device)
     mask = torch.randn(shape, device=device)
-    out, right = warplap.attention(*given, mask=mask), by_hand(*given, mask=mask)
+    out, right = warplap.attention(*inputs, mask=mask), by_hand(*inputs, mask=mask)
     near(out, right)
     along = torch.randn_like(right)
-    wanted = torch.autograd.grad(right, given, along)
-    for got, want in zip(torch.autograd.grad(out, given, along.float()), wanted):
+    wanted = torch.autograd.grad(right, inputs, along)
+    for got, want in zip(torch.autograd.grad(out, inputs, along.float()), wanted):
         near(got, want, 1e-4)
     with torch.no_grad():
-        near(warplap.attention(*given, mask=mask), right)
-    near(warplap.attention(*given, mask=mask, window=4), by_hand(*given, mask=mask, window=4))
+        near(warplap.attention(*inputs, mask=mask), right)
+    near(warplap.attention(*inputs, mask=mask, window=4), by_hand(*inputs, mask=mask, window=4))
 
 
 @pytest.mark.parametrize("shape", [(6, 9), (1, 4, 6, 9), (2, 1, 6, 9), (2, 4, 6, 9), (2, 1, 1, 9)])
 def test_masks_of_bools_hide(device, shape):
-    q, k, v = given = leaves((2, 4, 6, 8), (2, 4, 9, 8), (2, 4, 9, 8), device=device)
+    q, k, v = inputs = leaves((2, 4, 6, 8), (2, 4, 9, 8), (2, 4, 9, 8), device=device)
     mask = torch.rand(shape, device=device) > 0.3
     mask[..., -1, :] = False  # a query that sees nothing, or with the last shape all
     for more in ({}, {"dropout_p": 0.3, "seed": 11}, {"window": 4}):
-        out, right = warplap.attention(*given, mask=mask, **more), by_hand(*given, mask=mask, **more)
+        out, right = warplap.attention(*inputs, mask=mask, **more), by_hand(*inputs, mask=mask, **more)
         near(out, right)
         along = torch.randn_like(right)
-        wanted = torch.autograd.grad(right, given, along)
-        for got, want in zip(torch.autograd.grad(out, given, along.float()), wanted):
+        wanted = torch.autograd.grad(right, inputs, along)
+        for got, want in zip(torch.autograd.grad(out, inputs, along.float()), wanted):
             near(got, want, 1e-4)
         with torch.no_grad():
-            near(warplap.attention(*given, mask=mask, **more), right)
+            near(warplap.attention(*inputs, mask=mask, **more), right)
 
 
 def test_what_is_dropped_follows_from_the_seed(device):
@@ -123,25 +123,25 @@ def test_dropped_weights_in_a_compiled_program(device):
     q, k, v = leaves((1, 2, 33, 16), (1, 2, 33, 16), (1, 2, 33, 16), device=device)
     seed = torch.tensor([5, 6], device=device)
     fn = lambda q, k, v: warplap.attention(q, k, v, dropout_p=0.3, seed=seed, is_causal=True).square().sum()
-    found = torch.autograd.grad(torch.compile(fn)(q, k, v), (q, k, v))
+    gradients = torch.autograd.grad(torch.compile(fn)(q, k, v), (q, k, v))
     right = torch.autograd.grad(fn(q, k, v), (q, k, v))
-    assert all(near(g, w, 1e-4) for g, w in zip(found, right))
+    assert all(near(g, w, 1e-4) for g, w in zip(gradients, right))
 
 
 def test_masks_and_slopes_that_are_learnt_have_gradients():
-    q, k, v, mask, slopes = given = leaves((1, 2, 5, 4), (1, 2, 6, 4), (1, 2, 6, 4), (1, 2, 5, 6), (2,))
+    q, k, v, mask, slopes = inputs = leaves((1, 2, 5, 4), (1, 2, 6, 4), (1, 2, 6, 4), (1, 2, 5, 6), (2,))
     facts = dict(mask=mask, alibi_slopes=slopes, window=3)
-    mine = torch.autograd.grad(warplap.attention(q, k, v, **facts).square().sum(), given)
-    right = torch.autograd.grad(by_hand(q, k, v, **facts).square().sum(), given)
+    mine = torch.autograd.grad(warplap.attention(q, k, v, **facts).square().sum(), inputs)
+    right = torch.autograd.grad(by_hand(q, k, v, **facts).square().sum(), inputs)
     assert all(near(g, w, 1e-4) for g, w in zip(mine, right))
 
 
 def test_gradients_of_gradients_come_from_the_scores():
-    q, k, v = given = leaves((1, 2, 5, 4), (1, 2, 6, 4), (1, 2, 6, 4))
+    q, k, v = inputs = leaves((1, 2, 5, 4), (1, 2, 6, 4), (1, 2, 6, 4))
 
     def second(attend):
-        (first,) = torch.autograd.grad(attend(*given, window=2, softcap=2.0).square().sum(), q, create_graph=True)
-        return torch.autograd.grad(first.square().sum(), given)
+        (first,) = torch.autograd.grad(attend(*inputs, window=2, softcap=2.0).square().sum(), q, create_graph=True)
+        return torch.autograd.grad(first.square().sum(), inputs)
 
     assert all(near(g, w, 1e-3) for g, w in zip(second(warplap.attention), second(by_hand)))
 

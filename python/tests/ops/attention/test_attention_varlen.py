@@ -66,14 +66,14 @@ def test_each_sequence_is_attended_to_alone(device, case, dtype, own):
     facts = {n: t.to(device) if isinstance(t, torch.Tensor) else t for n, t in CASES[case].items()}
     begins_q = offsets(LENGTHS, device)
     begins_k = begins_q if own else offsets((70, 3, 0, 64, 200, 1, 127), device)
-    given = drawn(device, dtype, begins_q, begins_k)
+    inputs = drawn(device, dtype, begins_q, begins_k)
     more = {} if own else {"cu_seqlens_k": begins_k}
-    out = warplap.attention(*given, enable_gqa=True, cu_seqlens_q=begins_q, **more, **facts)
-    right = one_by_one(*given, begins_q, begins_k, **facts)
-    assert out.dtype == dtype and out.shape == given[0].shape and near(out, right)
+    out = warplap.attention(*inputs, enable_gqa=True, cu_seqlens_q=begins_q, **more, **facts)
+    right = one_by_one(*inputs, begins_q, begins_k, **facts)
+    assert out.dtype == dtype and out.shape == inputs[0].shape and near(out, right)
     grad = torch.randn_like(out)
-    found = torch.autograd.grad(out, given, grad)
-    for mine, theirs in zip(found, torch.autograd.grad(right, given, grad.double())):
+    gradients = torch.autograd.grad(out, inputs, grad)
+    for mine, theirs in zip(gradients, torch.autograd.grad(right, inputs, grad.double())):
         assert near(mine, theirs)
     if (device, dtype) != ("cuda", torch.float32):  # which has no kernel there
         kept = " ".join(str(line) for line in warplap.store.ls())
@@ -108,14 +108,14 @@ def test_nobody_is_no_sequence(device):
 
 def test_gradients_have_gradients(device):
     begins = offsets((5, 3), device)
-    given = [torch.randn(8, 2, 4, device=device, requires_grad=True) for _ in range(3)]
+    inputs = [torch.randn(8, 2, 4, device=device, requires_grad=True) for _ in range(3)]
     twice = []
     for call in (
-        lambda: warplap.attention(*given, cu_seqlens_q=begins, is_causal=True),
-        lambda: one_by_one(*given, begins, begins, is_causal=True).float(),
+        lambda: warplap.attention(*inputs, cu_seqlens_q=begins, is_causal=True),
+        lambda: one_by_one(*inputs, begins, begins, is_causal=True).float(),
     ):
-        (first,) = torch.autograd.grad(call().square().sum(), given[0], create_graph=True)
-        twice.append(torch.autograd.grad(first.square().sum(), given)[1])
+        (first,) = torch.autograd.grad(call().square().sum(), inputs[0], create_graph=True)
+        twice.append(torch.autograd.grad(first.square().sum(), inputs)[1])
     near(twice[0], twice[1])
 
 
