@@ -1,7 +1,7 @@
 //! Error: no answer can be given. A failed candidate is a Rejection instead.
 
-use crate::candidates::rejection::Rejection;
 use crate::model::fields::ProblemError;
+use crate::rejection::Rejection;
 
 /// Why no answer can be given.
 #[derive(Debug, thiserror::Error)]

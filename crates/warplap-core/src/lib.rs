@@ -11,27 +11,25 @@ pub mod device;
 pub mod dispatch;
 pub mod engine;
 pub mod error;
-mod io;
 pub mod measure;
 mod model;
 mod prove;
-mod records;
 pub mod search;
 pub mod space;
 pub mod split;
-pub mod store;
 
 // Whoever uses this crate names what it needs, not the room.
-pub use candidates::{candidate, catalog, prune, rejection, variant};
+pub use candidates::{catalog, prune, variant};
 pub use contest::verdict;
-pub use device::{fingerprint, resources};
 pub use dispatch::by_type;
 pub use engine::compare::{bench, regret};
 pub use engine::{background, progress, settings};
-pub use io::{environment, sanitize_text, temp_dirs, user_files};
 pub use measure::timing;
 pub use model::{
-    arg, array, bucket, declare, dtype, erased, key, objective, op, problem, roofline, scalar, slot, tolerance,
+    arg, array, bucket, declare, dtype, erased, objective, op, problem, roofline, scalar, slot, tolerance,
 };
 pub use prove::{oracle, panics, perturb_inputs, quarantine, sandbox, shift, verify, worker_entry};
-pub use records::{ranking, record};
+pub use warplap_store as store;
+pub use warplap_store::io::{environment, sanitize_text, temp_dirs, user_files};
+pub use warplap_store::records::{candidate, fingerprint, key, ranking, record, rejection, resources};
+use warplap_store::{io, records};

@@ -1,5 +1,5 @@
-//! A store on a shelf that core does not know: what holds on the road, and by the rules of keeping, holds there too.
-//! The shelf itself is `store_support/book.rs`; the rules of `store_rules.rs` run on it as well.
+//! A store on a backend that core does not know: what holds on the road, and by the rules of keeping, holds there too.
+//! The backend itself is `warplap-store/tests/support/book.rs`; the rules of its `rules.rs` run on it as well.
 #![allow(
     unreachable_pub,
     dead_code,
@@ -9,6 +9,7 @@
 
 #[path = "road/fake/mod.rs"]
 mod fake;
+#[path = "../../warplap-store/tests/support/mod.rs"]
 mod store_support;
 #[path = "road/support.rs"]
 mod support;

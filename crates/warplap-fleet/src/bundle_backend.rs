@@ -1,4 +1,4 @@
-//! A store straight from a bundle: `bundle:/path/FILE` comes in, a shelf goes out that is read record by record and
+//! A store straight from a bundle: `bundle:/path/FILE` comes in, a backend goes out that is read record by record and
 //! asks nobody. What is written goes into memory and ends with the process.
 //!
 //! `bundle:/path/FILE?key=KEY` opens it where KEY has signed it (`FILE.minisig` beside it), and `&trust=signed` lets its
@@ -31,7 +31,7 @@ pub const SCHEME: &str = "bundle";
 /// How long the copy of an object is taken as it is.
 const REFRESH: Duration = Duration::from_secs(60);
 
-/// A bundle under a shelf in memory.
+/// A bundle under a backend in memory.
 pub struct BundleBackend {
     /// As the URL has it.
     at: String,

@@ -1,7 +1,7 @@
 //! A store straight from a bundle: opened in milliseconds, checked record by record, written nowhere. Takes about ten
 //! seconds; with `WARPLAP_LONG` a thousand processes start from one bundle.
 
-#[path = "../../warplap-core/tests/store_support/mod.rs"]
+#[path = "../../warplap-store/tests/support/mod.rs"]
 mod store_support;
 
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 //! and who may read a bucket, are settings of a process.
 #![cfg(feature = "objects")]
 
-#[path = "../../warplap-core/tests/store_support/mod.rs"]
+#[path = "../../warplap-store/tests/support/mod.rs"]
 mod store_support;
 
 use std::io::Read;

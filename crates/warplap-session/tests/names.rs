@@ -15,9 +15,9 @@ const NOT_NAMES: [&str; 19] = [
 const EITHER: [&str; 1] = ["OpenMp"];
 
 /// The packages that are held to it.
-const PACKAGES: [&str; 14] = [
-    "core", "worker", "cpu", "cuda", "report", "graph", "session", "spec", "cli", "fleet", "standin", "fuzz", "py",
-    "burn",
+const PACKAGES: [&str; 15] = [
+    "core", "store", "worker", "cpu", "cuda", "report", "graph", "session", "spec", "cli", "fleet", "standin", "fuzz",
+    "py", "burn",
 ];
 
 fn sources(folder: &Path, all: &mut Vec<PathBuf>) {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use warplap::core::device::Device;
-use warplap::core::measure::Measurement;
+use warplap::core::measure::summarize;
 use warplap::core::store::{self, Address, Store, StoreError};
 use warplap::cpu::{blas, clock, load};
 use warplap::{Cpu, Cuda};
@@ -162,7 +162,7 @@ fn noise() -> DoctorCheck {
         started.elapsed().as_secs_f64()
     };
     let samples: Vec<f64> = (0..600).map(|_| work()).collect();
-    let m = Measurement::alone(&samples, 1);
+    let m = summarize(&samples, 1);
     let slow = samples.iter().filter(|s| **s * 1e6 > 1.25 * m.median_us).count();
     let share = 100.0 * slow as f64 / samples.len() as f64;
     let result = format!("{:.1} % from sample to sample, {share:.1} % of samples disturbed", 100.0 * m.sigma);

@@ -6,11 +6,11 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use crate::candidates::candidate::Candidate;
-use crate::candidates::rejection::Rejection;
+use crate::candidate::Candidate;
 use crate::device::Device;
 use crate::engine::settings::Running;
 use crate::model::erased::ErasedProblem;
+use crate::rejection::Rejection;
 
 /// Compiles candidates of one problem ahead of their turn.
 pub(crate) struct CompileAhead<'a, D: Device> {

@@ -1,8 +1,6 @@
 //! Who may race: variants and their settings, which of them are legal here, and why one left.
 
-pub mod candidate;
 pub mod catalog;
 pub(crate) mod compile_ahead;
 pub mod prune;
-pub mod rejection;
 pub mod variant;

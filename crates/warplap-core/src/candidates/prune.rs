@@ -3,7 +3,7 @@
 use crate::candidates::variant::Needs;
 use crate::device::{Device, Limits};
 use crate::model::erased::ListedVariant;
-use crate::records::record::Skipped;
+use crate::record::Skipped;
 use crate::search::Arm;
 use crate::space::Config;
 

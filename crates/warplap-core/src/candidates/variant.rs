@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use crate::candidates::candidate::SourceHash;
-use crate::candidates::rejection::Rejection;
+use crate::candidate::SourceHash;
 use crate::device::Device;
-use crate::device::resources::Resources;
 use crate::model::arg::Arg;
 use crate::model::op::Op;
 use crate::model::roofline::Ceilings;
+use crate::rejection::Rejection;
+use crate::resources::Resources;
 use crate::space::{Config, Space};
 
 /// How eagerly a variant should be raced.

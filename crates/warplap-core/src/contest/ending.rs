@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 
 use super::{Contest, FRONT, Outcomes};
-use crate::candidates::candidate::{Candidate, Outcome};
-use crate::candidates::rejection::Rejection;
-use crate::contest::verdict::{Doubt, Verdict};
+use crate::candidate::{Candidate, Outcome};
+use crate::contest::verdict::{Doubt, Verdict, weigh};
 use crate::device::Device;
 use crate::error::Error;
 use crate::measure::{Behind, RacePlan};
+use crate::rejection::Rejection;
 use crate::search::Search;
 
 /// How often those are called back who left for the sake of a leader that failed; then it is the reference's turn.
@@ -101,7 +101,7 @@ impl<'g, D: Device> Contest<'g, D> {
         let own = self.trials.iter().find(|t| t.candidate == verdict.winner).and_then(|t| t.measurement());
         let (samples, promised) = (own.map_or(0, |m| m.rounds), verdict.confidence > 0.0);
         let doubt = Doubt { delta: self.settings.delta, scatter: self.device.scatter() };
-        verdict.weigh(gap_list.iter().map(|(candidate, gap)| (candidate, *gap)), doubt, samples);
+        weigh(&mut verdict, gap_list.iter().map(|(candidate, gap)| (candidate, *gap)), doubt, samples);
         if !promised || !self.saw_the_machine() {
             verdict.confidence = 0.0;
         }

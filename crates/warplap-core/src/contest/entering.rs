@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{BATCH, Contest, SPENT};
-use crate::candidates::candidate::{Candidate, Outcome, Trial};
+use crate::candidate::{Candidate, Outcome, Trial};
 use crate::device::Device;
 use crate::engine::progress::Event;
 use crate::prove::gate::{Entrant, TooLong};

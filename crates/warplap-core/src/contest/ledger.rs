@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 
-use crate::candidates::candidate::Candidate;
+use crate::candidate::Candidate;
 use crate::measure::{Gap, Race};
-use crate::records::record::TuningRun;
+use crate::record::TuningRun;
 
 /// Everyone's gap to the winner of the last heat it raced in.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +17,7 @@ impl Ledger {
     /// What an edition knows: everyone's gap to its winner.
     pub(crate) fn of(edition: &TuningRun) -> Ledger {
         let winner = &edition.verdict.winner;
-        let known = |t: &crate::candidates::candidate::Trial| {
+        let known = |t: &crate::candidate::Trial| {
             let behind = t.measurement()?.behind.as_deref()?;
             Some((t.candidate.clone(), (winner.clone(), Gap::from(behind))))
         };
@@ -73,7 +73,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::candidates::candidate::SourceHash;
+    use crate::candidate::SourceHash;
     use crate::measure::{Ended, Lane, Measurement, Placing};
     use crate::space::Config;
 

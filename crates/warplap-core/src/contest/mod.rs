@@ -6,9 +6,8 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use crate::candidates::candidate::{Candidate, SourceHash, Trial};
+use crate::candidate::{Candidate, SourceHash, Trial};
 use crate::candidates::compile_ahead::CompileAhead;
-use crate::candidates::rejection::Rejection;
 use crate::contest::ledger::Ledger;
 use crate::contest::verdict::{Grade, Verdict};
 use crate::device::Device;
@@ -17,7 +16,8 @@ use crate::engine::settings::{Running, Settings};
 use crate::error::Error;
 use crate::measure::Behind;
 use crate::prove::gate::{Entrant, Gate};
-use crate::records::record::Skipped;
+use crate::record::Skipped;
+use crate::rejection::Rejection;
 use crate::search::{Arm, Search};
 
 pub(crate) mod baseline;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Instant;
 
 use super::{Contest, FRONT};
-use crate::candidates::candidate::{Candidate, Outcome, Trial};
+use crate::candidate::{Candidate, Outcome, Trial};
 use crate::contest::verdict::{self, Contender, Grade, Verdict};
 use crate::device::Device;
 use crate::engine::progress::Event;

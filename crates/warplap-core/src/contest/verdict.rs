@@ -1,9 +1,8 @@
 //! Who won, by how much, and how surely. A Race and the facts of its contenders come in; a Verdict goes out.
 
-use serde::{Deserialize, Serialize};
-
-use crate::candidates::candidate::{Candidate, Trial};
+use crate::candidate::{Candidate, Trial};
 use crate::measure::{Ended, Gap, HYSTERESIS, Lane, Measurement, Race, RacePlan};
+pub use crate::records::verdict::{Grade, Verdict, WonBy};
 
 /// Errors closer than this factor count as equal: between two right kernels, the largest error over random inputs
 /// scatters by nearly that much from one draw to the next.
@@ -18,146 +17,21 @@ const LEAST_CONFIDENCE: f64 = 0.5;
 /// Samples of the winner below which nothing is said to be sure.
 const LEAST_SAMPLES: u32 = 5;
 
-/// How much a verdict can be trusted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Grade {
-    /// The verdict was sure before the budget ended, and the winner's time is known within 5 %.
-    Clean,
-    /// The winner's time is not known within 5 %: half its interval is wider.
-    Noisy,
-    /// Other work was running on the device.
-    Contended,
-    /// The budget or the user ended the race before it was sure who wins.
-    Capped,
-}
-
-impl Grade {
-    /// One word for tables.
-    pub fn word(self) -> &'static str {
-        match self {
-            Grade::Clean => "clean",
-            Grade::Noisy => "noisy",
-            Grade::Contended => "contended",
-            Grade::Capped => "capped",
-        }
-    }
-
-    /// Whether it answers for now only: the next tuning of its key goes on with it.
-    pub fn is_provisional(self) -> bool {
-        self != Grade::Clean
-    }
-
-    /// What the grades mean, in one line for under a table.
-    pub const LEGEND: &'static str = "clean: decided, ± at most 5 %; noisy: ± above 5 %; contended: other work ran beside; \
-                                      capped: the budget ended first. The next tune goes on with all but clean";
-
-    /// The better, the higher.
-    pub fn rank(self) -> u8 {
-        match self {
-            Grade::Clean => 3,
-            Grade::Noisy => 2,
-            Grade::Contended => 1,
-            Grade::Capped => 0,
-        }
-    }
-}
-
-/// What made the winner the winner.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WonBy {
-    /// It was the fastest.
-    #[default]
-    Time,
-    /// It is the stored winner, and nobody is surely 2 % faster.
-    Incumbent,
-    /// As fast as the fastest, with a clearly lower error.
-    Error,
-    /// As fast as the fastest, with a smaller workspace.
-    Workspace,
-    /// As fast as the fastest, of a higher priority.
-    Priority,
-    /// As fast as the fastest, and first by name.
-    Name,
-    /// The fastest in the form a program calls it, the cost of the call included.
-    Call,
-}
-
-impl WonBy {
-    /// Why somebody else may be as fast and did not win; nothing where the winner was the fastest.
-    pub fn reason(self) -> Option<&'static str> {
-        match self {
-            WonBy::Time => None,
-            WonBy::Incumbent => Some("it was the winner before, and nobody is surely 2 % faster"),
-            WonBy::Error => Some("a tie, won by the lower error"),
-            WonBy::Workspace => Some("a tie, won by the smaller workspace"),
-            WonBy::Priority => Some("a tie, won by priority"),
-            WonBy::Name => Some("a tie, won by name"),
-            WonBy::Call => Some("the fastest as a program calls it, which its kernel alone is not"),
-        }
-    }
-}
-
-/// Who won, by how much, how surely.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Verdict {
-    /// The winner.
-    pub winner: Candidate,
-    /// Its median time in microseconds.
-    pub median_us: f64,
-    /// The confidence interval of that median.
-    pub ci_us: [f64; 2],
-    /// The second best, where there was one.
-    pub runner_up: Option<Candidate>,
-    /// How much slower the second best was (0.05 = 5 %); 0 where it may be as fast.
-    pub margin: Option<f64>,
-    /// Those that could not be told from the winner: the intervals of their gaps hold 0.
-    pub ties: Vec<Candidate>,
-    /// What made it the winner among those.
-    #[serde(default)]
-    pub won_by: WonBy,
-    /// The race's indifference: differences below it do not matter. For an incumbent that keeps its place, what a gain
-    /// must be worth.
-    pub eps: f64,
-    /// The chance that the winner is within `eps` of the best of all that were timed, by the samples of all heats, and
-    /// no more than 1 - delta. 0 where the samples carry none.
-    pub confidence: f64,
-    /// How much this can be trusted.
-    pub grade: Grade,
-    /// Rounds run.
-    pub rounds: u32,
-    /// Launches timed, over all candidates.
-    pub launches: u64,
-}
-
-impl Verdict {
-    /// Whether another candidate could have won as well.
-    pub fn is_tie(&self) -> bool {
-        !self.ties.is_empty()
-    }
-
-    /// Half the width of the winner's interval, as a share of its time.
-    pub fn plus_minus(&self) -> f64 {
-        (self.ci_us[1] - self.ci_us[0]) / 2.0 / self.median_us
-    }
-
-    /// Says how sure it is by everyone's gap to the winner, and who ties or comes second by them.
-    pub(crate) fn weigh<'c>(
-        &mut self,
-        gap_list: impl Iterator<Item = (&'c Candidate, Gap)>,
-        doubt: Doubt,
-        samples: u32,
-    ) {
-        let mut others: Vec<(&Candidate, Gap)> = gap_list.filter(|(c, _)| **c != self.winner).collect();
-        others.sort_by(|a, b| a.1.ln.total_cmp(&b.1.ln).then_with(|| a.0.cmp(b.0)));
-        let known = self.plus_minus() <= RacePlan::default().known_within && samples >= LEAST_SAMPLES;
-        self.confidence = if known { confidence(others.iter().map(|(_, gap)| *gap), self.eps, doubt) } else { 0.0 };
-        // The interval that is shown beside a gap is what says whether there is one.
-        self.ties = others.iter().filter(|(_, gap)| gap.behind().is_tie()).map(|(c, _)| (*c).clone()).collect();
-        if let Some((second, gap)) = others.first() {
-            (self.runner_up, self.margin) = (Some((*second).clone()), Some(gap.behind().by));
-        }
+/// Says how sure it is by everyone's gap to the winner, and who ties or comes second by them.
+pub(crate) fn weigh<'c>(
+    verdict: &mut Verdict,
+    gap_list: impl Iterator<Item = (&'c Candidate, Gap)>,
+    doubt: Doubt,
+    samples: u32,
+) {
+    let mut others: Vec<(&Candidate, Gap)> = gap_list.filter(|(c, _)| **c != verdict.winner).collect();
+    others.sort_by(|a, b| a.1.ln.total_cmp(&b.1.ln).then_with(|| a.0.cmp(b.0)));
+    let known = verdict.plus_minus() <= RacePlan::default().known_within && samples >= LEAST_SAMPLES;
+    verdict.confidence = if known { confidence(others.iter().map(|(_, gap)| *gap), verdict.eps, doubt) } else { 0.0 };
+    // The interval that is shown beside a gap is what says whether there is one.
+    verdict.ties = others.iter().filter(|(_, gap)| gap.behind().is_tie()).map(|(c, _)| (*c).clone()).collect();
+    if let Some((second, gap)) = others.first() {
+        (verdict.runner_up, verdict.margin) = (Some((*second).clone()), Some(gap.behind().by));
     }
 }
 
@@ -222,7 +96,7 @@ pub fn decide(race: &Race, contenders: &[Contender], plan: &RacePlan, contended:
     };
     let gap_list = contenders.iter().enumerate().filter_map(|(lane, c)| Some((&c.candidate, race.gap(lane, winner)?)));
     // The contest weighs again at its end, where it knows the device.
-    verdict.weigh(gap_list, Doubt { delta: plan.delta, scatter: 0.0 }, measured.rounds);
+    weigh(&mut verdict, gap_list, Doubt { delta: plan.delta, scatter: 0.0 }, measured.rounds);
     if contended {
         // Other work beside favours some candidates over others: what was seen then holds for then.
         verdict.confidence = 0.0;
@@ -285,7 +159,7 @@ fn grade(race: &Race, winner: &Measurement, plan: &RacePlan, contended: bool) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::candidates::candidate::SourceHash;
+    use crate::candidate::SourceHash;
     use crate::measure::Placing;
     use crate::space::Config;
 

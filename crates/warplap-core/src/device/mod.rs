@@ -1,15 +1,11 @@
 //! A Device: a place that runs kernels and owns a clock.
 
-pub mod fingerprint;
-pub mod resources;
-
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::candidates::rejection::Rejection;
-use crate::device::fingerprint::Fingerprint;
 use crate::error::Error;
+use crate::fingerprint::Fingerprint;
 use crate::measure::{Lap, Policy};
 use crate::model::array::Array;
 use crate::model::dtype::DType;
@@ -18,6 +14,7 @@ use crate::model::tolerance::Tolerance;
 use crate::prove::perturb_inputs::PerturbedSpot;
 use crate::prove::sandbox::{Passed, SandboxRequest};
 use crate::prove::shift::Shift;
+use crate::rejection::Rejection;
 use crate::store::Store;
 
 /// What no candidate may exceed.

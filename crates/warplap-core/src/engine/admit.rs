@@ -4,22 +4,22 @@
 
 use std::time::Duration;
 
-use crate::candidates::candidate::Candidate;
-use crate::candidates::rejection::Rejection;
+use crate::candidate::Candidate;
 use crate::device::Device;
 use crate::engine::How;
 use crate::engine::run::renewed;
 use crate::engine::settings::Running;
 use crate::engine::tuning_engine::TuningEngine;
 use crate::error::Error;
+use crate::key::Key;
 use crate::model::erased::ErasedProblem;
-use crate::model::key::Key;
 use crate::model::roofline::IMPOSSIBLE_BELOW;
 use crate::prove::cost_probe::CostProbe;
 use crate::prove::gate::Gate;
 use crate::prove::proof_cache::ProofCache;
 use crate::prove::quarantine::Quarantine;
-use crate::records::record::TuningRun;
+use crate::record::TuningRun;
+use crate::rejection::Rejection;
 
 /// How long somebody who needs a proof waits for others at the same key: they may be proving the very same.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,18 +1,18 @@
 //! A tuner of some operation, for programs that learn at run time what they are asked for. Problem texts come in; what
 //! the tuner says goes out.
 
-use crate::candidates::candidate::Candidate;
-use crate::candidates::rejection::Rejection;
+use crate::candidate::Candidate;
 use crate::device::Device;
 use crate::engine::compare::bench::Benched;
 use crate::engine::compare::regret::Regret;
 use crate::engine::progress::Observer;
 use crate::engine::{How, Proved, Provisional, StoredAnswer, Tuned, Tuner, VariantStatus};
 use crate::error::Error;
-use crate::model::key::Key;
+use crate::key::Key;
 use crate::model::op::Op;
 use crate::model::problem::ProblemError;
-use crate::records::record::Record;
+use crate::record::Record;
+use crate::rejection::Rejection;
 use crate::space::{Config, Space};
 use crate::split::{Gathered, GpuContest, Part};
 

@@ -1,15 +1,15 @@
 //! From a candidate to a kernel: where a key's winner cannot do a problem (a bucket holds other sizes too), who else does.
 
-use crate::candidates::candidate::Candidate;
+use crate::candidate::Candidate;
 use crate::device::Device;
 use crate::engine::settings::Mode;
 use crate::engine::tuning_engine::{TuningEngine, is_current};
 use crate::engine::{Chosen, How};
 use crate::error::Error;
+use crate::key::Key;
 use crate::model::erased::ErasedProblem;
-use crate::model::key::Key;
-use crate::records::ranking::Ranked;
-use crate::records::record::TuningRun;
+use crate::ranking::Ranked;
+use crate::record::TuningRun;
 
 /// Who is farther behind the winner than this share of its time is no next best: an official library may take thirty
 /// times as long.

@@ -1,10 +1,9 @@
 //! One contest of a key: what is to race comes in, with the winner it has and what is known from before; trials, skips
 //! and a verdict go out.
 
-use crate::candidates::candidate::{Candidate, Outcome, Trial};
+use crate::candidate::{Candidate, Outcome, Trial};
 use crate::candidates::compile_ahead::CompileAhead;
 use crate::candidates::prune::{Pruned, prune};
-use crate::candidates::rejection::Rejection;
 use crate::contest::baseline;
 use crate::contest::ledger::Ledger;
 use crate::contest::{Contest, Entered, Outcomes};
@@ -24,7 +23,8 @@ use crate::prove::cost_probe::{CAREFUL, CostProbe};
 use crate::prove::gate::Gate;
 use crate::prove::proof_cache::ProofCache;
 use crate::prove::quarantine::{PUT_AWAY, Quarantine};
-use crate::records::record::{Skipped, TuningRun};
+use crate::record::{Skipped, TuningRun};
+use crate::rejection::Rejection;
 use crate::search::{self, Arm, Brief, GoingOn, Search};
 use crate::split::Part;
 

@@ -1,12 +1,12 @@
 //! What is told of a race: a problem and what came of it come in; one line when it starts and one when it ends go out, to
 //! `tracing` at the level info.
 
-use crate::candidates::candidate::Trial;
+use crate::candidate::Trial;
 use crate::device::Device;
 use crate::engine::settings::Settings;
 use crate::error::Error;
 use crate::model::erased::ErasedProblem;
-use crate::records::record::TuningRun;
+use crate::record::TuningRun;
 
 /// A race starts.
 pub(crate) fn started<D: Device>(erased: &dyn ErasedProblem<D>, settings: &Settings) {

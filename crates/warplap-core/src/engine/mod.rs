@@ -19,9 +19,8 @@ mod wait_for_lock;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::candidates::candidate::Candidate;
+use crate::candidate::Candidate;
 use crate::candidates::catalog::Catalog;
-use crate::candidates::rejection::Rejection;
 use crate::candidates::variant::Kernel;
 use crate::device::Device;
 use crate::dispatch::Dispatch;
@@ -30,12 +29,13 @@ use crate::engine::compare::regret::Regret;
 use crate::engine::progress::{Observer, Silent};
 use crate::engine::settings::Settings;
 use crate::error::Error;
+use crate::key::Key;
 use crate::measure::timing::Stages;
 use crate::model::arg::Arg;
 use crate::model::erased::{ErasedProblem, TypedProblem};
-use crate::model::key::Key;
 use crate::model::op::Op;
-use crate::records::record::{Record, TuningRun};
+use crate::record::{Record, TuningRun};
+use crate::rejection::Rejection;
 use crate::space::Config;
 use crate::store::Store;
 

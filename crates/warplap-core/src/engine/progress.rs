@@ -1,6 +1,6 @@
 //! Progress: what a tuner tells while it works. Libraries never print; whoever listens does.
 
-use crate::candidates::candidate::{Candidate, Trial};
+use crate::candidate::{Candidate, Trial};
 
 /// Something that happened on the road.
 #[derive(Debug)]

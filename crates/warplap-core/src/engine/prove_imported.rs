@@ -1,14 +1,14 @@
 //! Proving at deployment: a store and a tuner come in; every winner from elsewhere that this device would use passes the
 //! gate now, with its ties, so that a program that only replays finds it proved.
 
-use crate::candidates::candidate::Candidate;
+use crate::candidate::Candidate;
 use crate::device::Device;
 use crate::engine::Tuner;
 use crate::engine::tuning_engine::is_current;
+use crate::key::Key;
 use crate::model::erased::ErasedProblem;
-use crate::model::key::Key;
 use crate::model::op::Op;
-use crate::records::record::{Record, TuningRun};
+use crate::record::{Record, TuningRun};
 use crate::store::Match;
 
 /// What became of one key's candidates.

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::candidates::candidate::Candidate;
+use crate::candidate::Candidate;
 use crate::contest::verdict::Grade;
 use crate::device::Device;
 use crate::engine::contest_key::{Contested, KnownBefore};
@@ -13,11 +13,11 @@ use crate::engine::settings::Running;
 use crate::engine::tuning_engine::{TuningEngine, is_current, locked};
 use crate::engine::{How, Tuned, log};
 use crate::error::Error;
+use crate::key::Key;
 use crate::measure::timing::Timing;
 use crate::model::erased::ErasedProblem;
-use crate::model::key::Key;
 use crate::model::roofline::Work;
-use crate::records::record::TuningRun;
+use crate::record::TuningRun;
 use crate::store::{ASKING, BEFORE_A_RACE, Match};
 
 /// The share of a budget that measuring ceilings may take.

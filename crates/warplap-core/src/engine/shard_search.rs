@@ -1,7 +1,6 @@
 //! Parting: one part of a key's space comes in, raced for others and not for the store; what this device saw of it goes
 //! out. And what several devices gathered comes in; once its winner has passed here, it is kept as one edition.
 
-use crate::candidates::rejection::Rejection;
 use crate::device::Device;
 use crate::engine::contest_key::{Contested, KnownBefore};
 use crate::engine::progress::Observer;
@@ -14,7 +13,8 @@ use crate::measure::timing::Timing;
 use crate::model::erased::ErasedProblem;
 use crate::model::op::Op;
 use crate::model::roofline::Work;
-use crate::records::record::TuningRun;
+use crate::record::TuningRun;
+use crate::rejection::Rejection;
 use crate::split::{Gathered, GpuContest, Part};
 
 impl<D: Device> TuningEngine<D> {

@@ -4,8 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::candidates::candidate::Candidate;
-use crate::candidates::rejection::Rejection;
+use crate::candidate::Candidate;
 use crate::device::Device;
 use crate::engine::background;
 use crate::engine::known::sizes::Sizes;
@@ -13,10 +12,11 @@ use crate::engine::progress::{Observer, Silent};
 use crate::engine::settings::{Mode, Settings};
 use crate::engine::{Chosen, How};
 use crate::error::Error;
+use crate::key::Key;
 use crate::model::erased::{ErasedProblem, ListedVariant};
-use crate::model::key::Key;
 use crate::prove::verify::Case;
-use crate::records::record::TuningRun;
+use crate::record::TuningRun;
+use crate::rejection::Rejection;
 use crate::store::{ASKING, Match, Store};
 
 /// A device, a store and settings: what every operation's tuner has.
@@ -74,7 +74,8 @@ impl<D: Device> TuningEngine<D> {
 
     /// The key of a problem.
     pub fn key(&self, erased: &dyn ErasedProblem<D>) -> Key {
-        erased.key(&self.settings.bucket, self.settings.policy).raced_for(&self.settings.objective)
+        let (key, objective) = (erased.key(&self.settings.bucket, self.settings.policy), &self.settings.objective);
+        if objective.is_time() { key } else { key.raced_for(&objective.word()) }
     }
 
     /// Whether the winner of a key is known to this process.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::device::Device;
 use crate::engine::progress::{Event, Observer};
 use crate::engine::tuning_engine::TuningEngine;
-use crate::model::key::Key;
+use crate::key::Key;
 use crate::store::Flight;
 
 /// Between two looks at whom we wait for.

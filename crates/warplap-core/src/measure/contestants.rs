@@ -4,12 +4,12 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use crate::candidates::rejection::Rejection;
 use crate::device::Device;
 use crate::measure::{Cost, Drawn, Lap, Meter, Stopwatch, between_ticks};
 use crate::model::objective::{Objective, Spent};
 use crate::prove::gate::Entrant;
 use crate::prove::panics::contained;
+use crate::rejection::Rejection;
 
 /// Entrants side by side, and how many samples went well so far.
 pub(crate) struct Contestants<'w, 'g, D: Device> {

@@ -1,7 +1,7 @@
 //! Energy of a launch: a kernel is launched from one tick of the device's energy counter to another, so that what was
 //! drawn between them and how often it was launched belong together.
 
-use crate::candidates::rejection::Rejection;
+use crate::rejection::Rejection;
 
 /// Seconds between the two ticks at least: counters move every 20 to 100 ms.
 pub(crate) const LEAST: f64 = 0.3;

@@ -4,33 +4,11 @@
 //! Only those who ran in the same rounds can be compared. Gaps to a common rival add up: who raced against the leader
 //! of one heat is compared with the leader of the next through the one who ran in both.
 
-use serde::{Deserialize, Serialize};
-
 use super::student::{upper_quantile, upper_tail};
+use crate::records::measurement::Behind;
 
 /// From the half width of a 95 % interval to the standard error of a normal distribution.
 const HALF_WIDTH: f64 = 1.96;
-
-/// How much slower a candidate was than the winner: what is kept and shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Behind {
-    /// The share (0.05 = 5 % slower); never below 0: who could not be told from the winner ties with it.
-    pub by: f64,
-    /// Its 95 % interval; the lower end is below 0 where the candidate may be the faster one.
-    pub ci: [f64; 2],
-}
-
-impl Behind {
-    /// Whether it may be the faster one: nothing more than a tie can be said.
-    pub fn is_tie(&self) -> bool {
-        self.ci[0] <= 0.0
-    }
-
-    /// Half the width of the interval.
-    pub fn plus_minus(&self) -> f64 {
-        (self.ci[1] - self.ci[0]) / 2.0
-    }
-}
 
 /// How far one is behind another, as the logarithm of a ratio, with its standard error.
 #[derive(Clone, Copy, Debug, PartialEq)]

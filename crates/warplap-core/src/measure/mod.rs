@@ -15,84 +15,39 @@ mod student;
 pub mod timing;
 
 pub(crate) use energy::{Drawn, Meter, between_ticks};
-pub use gap::{Behind, Gap};
+pub use gap::Gap;
 pub use place::Placing;
 pub use plan::{Cost, HYSTERESIS, RacePlan, Stopwatch};
 pub use race::{Lane, Race, race};
 pub use rounds::Ended;
 pub(crate) use stats::{clip_mean, median, pooled_sigma};
 
-use crate::device::resources::Resources;
+pub use crate::records::measurement::{Behind, Costs, Measurement};
 use serde::{Deserialize, Serialize};
 
 /// The way races are run, a part of every soft fingerprint. A release that leaves it as it is leaves the records of its
 /// users as they are: kernels are known by their own code. Whoever changes what is measured, or how, counts it up.
 pub const RACE: &str = "1";
 
-/// What was measured of one candidate.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Measurement {
-    /// Median time of one launch in microseconds.
-    pub median_us: f64,
-    /// Confidence interval of that median.
-    pub ci_us: [f64; 2],
-    /// Relative spread between rounds after the machine's common drift is taken out.
-    pub sigma: f64,
-    /// Rounds it took part in.
-    pub rounds: u32,
-    /// Launches per sample.
-    pub batch: u32,
-    /// The samples, one launch each in microseconds, in the order of the rounds.
-    pub samples_us: Vec<f64>,
-    /// What it was raced for, where that was not its time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<Box<Costs>>,
-    /// How much slower it was than the winner, by the rounds both ran in or through others who raced with both.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub behind: Option<Box<Behind>>,
-    /// What the kernel takes of a multiprocessor, where its device tells.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<Box<Resources>>,
-}
-
-/// What a candidate cost by an objective other than time.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Costs {
-    /// The median, the lower the better.
-    pub median: f64,
-    /// Its confidence interval.
-    pub ci: [f64; 2],
-    /// Median joules of a launch, where they were measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub joules: Option<f64>,
-}
-
-impl Measurement {
-    /// What it was raced for, the lower the better: the median time in microseconds, or the cost by another objective.
-    pub fn raced_for(&self) -> f64 {
-        self.cost.as_ref().map_or(self.median_us, |c| c.median)
+/// What samples of one kernel alone show: seconds of one launch each. Those that are no time at all do not count.
+pub fn summarize(seconds: &[f64], batch: u32) -> Measurement {
+    let times = seconds.iter().copied().filter(|s| s.is_finite() && *s > 0.0);
+    let logs: Vec<f64> = times.map(f64::ln).collect();
+    if logs.is_empty() {
+        return Measurement { batch, ..Measurement::default() };
     }
-
-    /// What samples of one kernel alone show: seconds of one launch each. Those that are no time at all do not count.
-    pub fn alone(seconds: &[f64], batch: u32) -> Self {
-        let times = seconds.iter().copied().filter(|s| s.is_finite() && *s > 0.0);
-        let logs: Vec<f64> = times.map(f64::ln).collect();
-        if logs.is_empty() {
-            return Measurement { batch, ..Measurement::default() };
-        }
-        let us = |x: f64| x.exp() * 1e6;
-        let sigma = stats::pooled_sigma(std::slice::from_ref(&logs));
-        Measurement {
-            median_us: us(stats::median(&logs)),
-            ci_us: stats::median_interval(&logs, sigma).map(us),
-            sigma,
-            rounds: u32::try_from(logs.len()).unwrap_or(u32::MAX),
-            batch,
-            samples_us: logs.into_iter().map(us).collect(),
-            cost: None,
-            behind: None,
-            resources: None,
-        }
+    let us = |x: f64| x.exp() * 1e6;
+    let sigma = stats::pooled_sigma(std::slice::from_ref(&logs));
+    Measurement {
+        median_us: us(stats::median(&logs)),
+        ci_us: stats::median_interval(&logs, sigma).map(us),
+        sigma,
+        rounds: u32::try_from(logs.len()).unwrap_or(u32::MAX),
+        batch,
+        samples_us: logs.into_iter().map(us).collect(),
+        cost: None,
+        behind: None,
+        resources: None,
     }
 }
 
@@ -207,15 +162,15 @@ impl std::str::FromStr for Policy {
 /// One kernel ready to be timed on a device's clock.
 pub trait Lap {
     /// Times one sample and gives the seconds of one launch.
-    fn run(&mut self) -> Result<f64, crate::candidates::rejection::Rejection>;
+    fn run(&mut self) -> Result<f64, crate::rejection::Rejection>;
 
     /// As [`Lap::run`], with nothing but the launches themselves on the device: for counters that see all it does.
-    fn back_to_back(&mut self) -> Result<f64, crate::candidates::rejection::Rejection> {
+    fn back_to_back(&mut self) -> Result<f64, crate::rejection::Rejection> {
         self.run()
     }
 
     /// Whether what was timed is what it takes: asked of a winner before it is proved again.
-    fn settle(&mut self) -> Result<(), crate::candidates::rejection::Rejection> {
+    fn settle(&mut self) -> Result<(), crate::rejection::Rejection> {
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! What a race is asked to do, and who yields its samples.
 
-use crate::candidates::rejection::Rejection;
+use crate::rejection::Rejection;
 
 /// What a sample costs by an objective other than time.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -33,7 +33,7 @@ use super::rounds::{Ended, RoundsOutcome, bar, run_rounds};
 use super::sheet::{LaneState, Sheet};
 
 /// What became of a lane: measured to the end, or rejected (`Outpaced` carries the measurement so far).
-pub type Lane = crate::candidates::candidate::Outcome;
+pub type Lane = crate::candidate::Outcome;
 
 /// What came out of a race.
 #[derive(Clone, Debug, PartialEq)]
@@ -155,7 +155,7 @@ fn finish(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::candidates::rejection::Rejection;
+    use crate::rejection::Rejection;
 
     /// A device whose clock is a table: seconds by lane, and after how many samples a lane starts to fail.
     struct Table {

@@ -3,8 +3,8 @@
 use super::plan::{RacePlan, Stopwatch};
 use super::stats::{median, median_interval};
 use super::{Cost, Costs, Lane, Measurement};
-use crate::candidates::rejection::Rejection;
 use crate::model::roofline::IMPOSSIBLE_BELOW;
+use crate::rejection::Rejection;
 
 /// Seconds no launch can be shorter than (a thousandth of a clock cycle) or longer than (eleven days).
 const SENSIBLE: std::ops::Range<f64> = 1e-12..1e6;

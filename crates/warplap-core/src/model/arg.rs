@@ -1,7 +1,7 @@
 //! Args: the borrowed buffers and numbers of one launch, one for each slot of the signature.
 
-use crate::candidates::rejection::Rejection;
 use crate::device::Device;
+use crate::rejection::Rejection;
 
 /// A number given by value.
 #[derive(Clone, Copy, Debug, PartialEq)]

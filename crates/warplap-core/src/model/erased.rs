@@ -3,24 +3,24 @@
 //! A typed problem and its typed catalog come in ([`TypedProblem`]); what the rooms behind the corridor work on goes out. They
 //! are so compiled once a device, not once an operation and device.
 
-use crate::candidates::candidate::SourceHash;
+use crate::candidate::SourceHash;
 use crate::candidates::catalog::Catalog;
-use crate::candidates::rejection::Rejection;
 use crate::candidates::variant::{Fit, Kernel, Needs, Priority};
 use crate::device::Device;
 use crate::error::Error;
+use crate::key::Key;
 use crate::measure::Policy;
 use crate::model::array::Array;
 use crate::model::bucket::Bucket;
 use crate::model::dtype::DType;
-use crate::model::key::Key;
 use crate::model::op::{Answer, Op};
 use crate::model::problem::Problem;
 use crate::model::roofline::{Ceilings, Work};
 use crate::model::slot::Signature;
 use crate::prove::oracle::{FarAnswer, Inputs};
 use crate::prove::sandbox::{Passed, SandboxRequest};
-use crate::records::record::Skipped;
+use crate::record::Skipped;
+use crate::rejection::Rejection;
 use crate::space::{Config, Space};
 
 /// One problem and who may race for it. Variants are named by their place in the catalog; 0 is the reference.

@@ -8,7 +8,6 @@ pub mod declare;
 pub mod dtype;
 pub mod erased;
 pub(crate) mod fields;
-pub mod key;
 pub mod objective;
 pub mod op;
 pub mod problem;

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::candidates::rejection::Rejection;
+use crate::rejection::Rejection;
 use crate::space::Config;
 
 /// What one launch spent.

@@ -1,9 +1,10 @@
 //! An Op: an operation with its Problem, its signature and its right answer.
 
+use crate::key::Key;
 use crate::measure::Policy;
 use crate::model::array::Array;
 use crate::model::bucket::Bucket;
-use crate::model::key::Key;
+use crate::model::fields::escaped;
 use crate::model::problem::{FieldReader, Problem, ProblemError};
 use crate::model::slot::{Role, Signature};
 use crate::model::tolerance::Tolerance;
@@ -42,7 +43,7 @@ pub trait Op: Sized + Send + Sync + 'static {
 
     /// The key of a problem that is raced for time.
     fn key(problem: &Self::Problem, bucket: &Bucket, policy: Policy) -> Key {
-        Key::of(Self::NAME, &problem.key_fields(bucket), bucket, policy)
+        Key::of(Self::NAME, problem.key_fields(bucket).to_string(), escaped(bucket.name()), policy.to_string())
     }
 
     /// The problem in its text form.

@@ -5,15 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::model::dtype::DType;
-
-/// The useful work of one problem. Sparse operations count non-zero blocks only.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Work {
-    /// Floating-point operations.
-    pub flops: f64,
-    /// The fewest bytes it must move: each input read once, each output written once.
-    pub bytes: f64,
-}
+pub use crate::records::work::{IMPOSSIBLE_BELOW, Work};
 
 /// What a device can do at best, as measured on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,9 +29,6 @@ pub struct Bandwidth {
     /// Bytes per second.
     pub rate: f64,
 }
-
-/// A time below this share of the floor is a broken measurement: ceilings are measured too, and not exact.
-pub const IMPOSSIBLE_BELOW: f64 = 0.9;
 
 /// Ceilings measured again count as better when the floor falls below this share of the former one.
 pub const FLOOR_FELL: f64 = 0.98;

@@ -5,7 +5,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::candidates::rejection::Rejection;
 use crate::candidates::variant::Kernel;
 use crate::device::{Bounds, Compared, Device};
 use crate::error::Error;
@@ -19,6 +18,7 @@ use crate::prove::oracle::FarAnswer;
 use crate::prove::panics::contained;
 use crate::prove::perturb_inputs::PerturbedSpot;
 use crate::prove::sealed::Sealed;
+use crate::rejection::Rejection;
 
 /// Elements of one guard band. A multiple of every cache line, so that what lies between them stays aligned.
 pub(crate) const GUARD: usize = 256;

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::candidates::rejection::Rejection;
 use crate::candidates::variant::Kernel;
 use crate::device::Device;
 use crate::error::Error;
 use crate::model::erased::ErasedProblem;
 use crate::prove::case::{Case, Drawing, Placed};
 use crate::prove::sandbox::ProofStage;
+use crate::rejection::Rejection;
 
 /// The seed of one of the drawings of a run.
 pub(crate) fn seed(run: u64, drawing: u64) -> u64 {

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use crate::candidates::candidate::SourceHash;
-use crate::candidates::rejection::Rejection;
+use crate::candidate::SourceHash;
 use crate::candidates::variant::{Fit, Kernel, Needs, Variant};
 use crate::device::Device;
-use crate::device::resources::Resources;
 use crate::model::arg::Arg;
 use crate::model::op::Op;
 use crate::model::roofline::Ceilings;
 use crate::model::slot::Outline;
 use crate::prove::panics::{caught, contained};
+use crate::rejection::Rejection;
+use crate::resources::Resources;
 use crate::space::{Axis, Config, Space};
 
 /// A variant none of whose answers is a panic: the form in which a catalog holds them all.

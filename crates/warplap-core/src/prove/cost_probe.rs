@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::candidates::candidate::Candidate;
+use crate::candidate::Candidate;
 use crate::device::Device;
 use crate::model::erased::ErasedProblem;
 use crate::prove::case::{Case, Drawing};

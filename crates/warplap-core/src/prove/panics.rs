@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
-use crate::candidates::rejection::Rejection;
+use crate::rejection::Rejection;
 
 thread_local! {
     // How many calls of candidate code this thread is in.

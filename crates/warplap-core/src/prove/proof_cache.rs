@@ -6,9 +6,9 @@ use std::cell::{Cell, RefCell};
 
 use serde::{Deserialize, Serialize};
 
-use crate::candidates::candidate::{Candidate, SourceHash};
-use crate::device::fingerprint::Fingerprint;
-use crate::model::key::Key;
+use crate::candidate::{Candidate, SourceHash};
+use crate::fingerprint::Fingerprint;
+use crate::key::Key;
 use crate::prove::sandbox::Passed;
 use crate::store::Store;
 

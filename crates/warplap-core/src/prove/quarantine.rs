@@ -8,9 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::candidates::candidate::Candidate;
-use crate::candidates::rejection::Rejection;
-use crate::device::fingerprint::{Fingerprint, soft_id};
+use crate::candidate::Candidate;
+use crate::fingerprint::{Fingerprint, soft_id};
+use crate::rejection::Rejection;
 use crate::store::{Store, StoreError};
 
 const PREFIX: &str = "quarantine-";
@@ -123,7 +123,7 @@ pub fn clear(store: &Store, device_slug: &str, quarantined: &Quarantined) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::candidates::candidate::SourceHash;
+    use crate::candidate::SourceHash;
     use crate::space::Config;
 
     fn device(driver: &str) -> Fingerprint {

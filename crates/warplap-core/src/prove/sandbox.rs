@@ -3,9 +3,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::candidates::candidate::Candidate;
-use crate::candidates::rejection::Rejection;
+use crate::candidate::Candidate;
 use crate::measure::Policy;
+use crate::rejection::Rejection;
 
 /// What a worker process is asked to prove: names only, so that it can cross a process boundary.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -4,7 +4,6 @@
 //! untouched. A kernel is proved on two drawings in the same memory: what it remembers of the first is wrong the second
 //! time.
 
-use crate::candidates::rejection::Rejection;
 use crate::candidates::variant::Kernel;
 pub use crate::candidates::variant::Proof;
 use crate::device::{Compared, Device};
@@ -15,6 +14,7 @@ pub use crate::prove::case::{Case, Drawing, poison_of};
 use crate::prove::case::{GUARD, Left, failed, guard_value};
 use crate::prove::oracle::FarAnswer;
 pub use crate::prove::panics::contained;
+use crate::rejection::Rejection;
 
 fn wrong(reason: impl Into<String>) -> Rejection {
     Rejection::WrongAnswer { error: f64::INFINITY, allowed: 0.0, reason: reason.into() }

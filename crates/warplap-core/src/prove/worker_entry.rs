@@ -4,9 +4,8 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::candidates::candidate::Candidate;
+use crate::candidate::Candidate;
 use crate::candidates::catalog::Catalog;
-use crate::candidates::rejection::Rejection;
 use crate::candidates::variant::Kernel;
 use crate::device::Device;
 use crate::measure::Policy;
@@ -15,6 +14,7 @@ use crate::model::op::Op;
 use crate::prove::check_kernel::KernelChecker;
 use crate::prove::panics::contained;
 use crate::prove::sandbox::{Passed, ProofStage, Refusal, SandboxRequest};
+use crate::rejection::Rejection;
 
 /// Samples of a candidate's time in the sandbox: a first impression, not a measurement.
 const SAMPLES: usize = 3;

@@ -1,6 +1,6 @@
 //! An Arm: one variant's part of a search, as indices into its space. Nothing is listed that nobody asks for.
 
-use crate::candidates::candidate::{Candidate, SourceHash};
+use crate::candidate::{Candidate, SourceHash};
 use crate::candidates::variant::Priority;
 use crate::space::{Config, Space};
 

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use crate::candidates::candidate::{Candidate, Trial};
-use crate::records::record::Skipped;
+use crate::candidate::{Candidate, Trial};
+use crate::record::Skipped;
 use crate::search::Search;
 
 /// A search that goes on where an earlier one was broken off.

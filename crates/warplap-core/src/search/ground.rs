@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::candidates::candidate::Candidate;
+use crate::candidate::Candidate;
 use crate::search::Arm;
 use crate::space::Axis;
 

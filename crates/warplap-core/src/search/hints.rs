@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use crate::candidates::candidate::Candidate;
+use crate::candidate::Candidate;
 use crate::search::algorithms::gaussian::{Coded, Likeness};
 use crate::search::ground::{Ground, Spot};
 

@@ -15,8 +15,8 @@ pub use arm::Arm;
 pub(crate) use going_on::GoingOn;
 pub use registered::{names, register};
 
-use crate::candidates::candidate::{Candidate, Trial};
-use crate::records::record::Skipped;
+use crate::candidate::{Candidate, Trial};
+use crate::record::Skipped;
 use algorithms::annealing::Annealing;
 use algorithms::climb::Climb;
 use algorithms::evolution::Evolution;
@@ -136,10 +136,10 @@ fn walk(rule: impl WalkRule + 'static, arms: Vec<Arm>, brief: &Brief) -> Box<dyn
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::candidates::candidate::{Outcome, SourceHash};
-    use crate::candidates::rejection::Rejection;
+    use crate::candidate::{Outcome, SourceHash};
     use crate::candidates::variant::Priority;
     use crate::measure::Measurement;
+    use crate::rejection::Rejection;
     use crate::space::{Axis, Config, Space};
     use std::collections::HashSet;
 

@@ -1,8 +1,8 @@
 //! Priority tiers: lower priorities race only when the tier above was not good enough.
 
-use crate::candidates::candidate::{Candidate, Trial};
+use crate::candidate::{Candidate, Trial};
 use crate::candidates::variant::Priority;
-use crate::records::record::Skipped;
+use crate::record::Skipped;
 use crate::search::{Arm, Search};
 
 /// A tier is good enough when its best candidate reaches this share of the roofline.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::candidates::candidate::{Candidate, Trial};
+use crate::candidate::{Candidate, Trial};
 use crate::search::ground::{Ground, Spot};
 use crate::search::hints::Hints;
 use crate::search::{Arm, Search};

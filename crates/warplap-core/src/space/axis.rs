@@ -1,6 +1,6 @@
 //! An Axis: one tunable with its legal values. It owns its moves, so that a Search stays short.
 
-use super::config::Value;
+use crate::records::config::Value;
 
 /// How an axis' values lie to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! A Space: every legal Config of a variant. Axes and rules come in; configs, counts, samples and neighbours go out.
 
 mod axis;
-mod config;
 mod diagram;
 mod error;
 mod expr;
@@ -11,8 +10,8 @@ mod program;
 mod rows;
 mod rule;
 
+pub use crate::records::config::{Config, Real, Value};
 pub use axis::Axis;
-pub use config::{Config, Real, Value};
 pub use diagram::Diagram;
 pub use error::SpaceError;
 pub use expr::{Expr, ExprError, ExprKind};

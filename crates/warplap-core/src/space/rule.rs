@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::config::Config;
 use super::expr::{Expr, ExprError};
 use crate::prove::panics::caught;
+use crate::records::config::Config;
 
 type Holds = Arc<dyn Fn(&Config) -> bool + Send + Sync>;
 

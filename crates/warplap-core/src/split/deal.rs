@@ -85,7 +85,7 @@ fn spots(lengths: &[usize]) -> impl Iterator<Item = (usize, usize)> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::candidates::candidate::SourceHash;
+    use crate::candidate::SourceHash;
     use crate::candidates::variant::Priority;
     use crate::space::{Axis, Space};
     use std::collections::BTreeMap;

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::GpuContest;
-use crate::candidates::candidate::Candidate;
+use crate::candidate::Candidate;
 use crate::contest::verdict::{Contender, Grade, Verdict, decide};
 use crate::measure::{Behind, Ended, Gap, Lane, Measurement, Placing, Race, RacePlan};
 use crate::measure::{clip_mean, median, pooled_sigma};

@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use serde::{Deserialize, Serialize};
 
 use super::{GpuContest, finals, screen};
-use crate::candidates::candidate::{Candidate, GpuTime, Ran, Stage, Trial};
+use crate::candidate::{Candidate, GpuTime, Ran, Stage, Trial};
 use crate::contest::SPENT;
 use crate::contest::verdict::{Grade, Verdict};
 use crate::measure::{Behind, Gap};
 use crate::model::roofline::Work;
-use crate::records::record::Skipped;
+use crate::record::Skipped;
 
 /// All that the cards found of one key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -121,7 +121,7 @@ fn skipped(shares: &[GpuContest]) -> Vec<Skipped> {
 mod tests {
     use super::super::screen::tests::gpu_contest;
     use super::*;
-    use crate::candidates::candidate::SourceHash;
+    use crate::candidate::SourceHash;
 
     fn shares() -> [GpuContest; 2] {
         [

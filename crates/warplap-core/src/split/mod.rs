@@ -21,11 +21,11 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::candidates::candidate::{Candidate, Outcome, Trial};
+use crate::candidate::{Candidate, Outcome, Trial};
 use crate::contest::verdict::{self, Contender, Verdict};
 use crate::measure::{Gap, Measurement, Race, RacePlan};
 use crate::model::roofline::Work;
-use crate::records::record::Skipped;
+use crate::record::Skipped;
 use crate::search::Arm;
 
 pub use deal::Share;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::GpuContest;
-use crate::candidates::candidate::Candidate;
+use crate::candidate::Candidate;
 use crate::measure::Gap;
 
 /// Who goes on to the finals.
@@ -59,10 +59,10 @@ fn mean(gap_list: &[Gap]) -> Option<Gap> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::candidates::candidate::SourceHash;
-    use crate::candidates::rejection::Rejection;
+    use crate::candidate::SourceHash;
     use crate::contest::verdict::Contender;
     use crate::measure::{Ended, Lane, Measurement, Placing, Race, RacePlan};
+    use crate::rejection::Rejection;
     use crate::space::Config;
 
     pub(in super::super) fn contender(name: &str) -> Contender {
@@ -121,7 +121,7 @@ pub(super) mod tests {
             ["z", "k00", "k01"]
         );
         let wrong = Rejection::Crashed { reason: "test".into() };
-        contests[1].trials[1].outcome = crate::candidates::candidate::Outcome::Rejected(wrong);
+        contests[1].trials[1].outcome = crate::candidate::Outcome::Rejected(wrong);
         let best = finalists(&contests);
         assert!(best.len() == FINALISTS && best[0].variant == "k00", "{best:?}");
     }

@@ -6,7 +6,7 @@ mod outages;
 mod rights;
 mod server;
 mod sharing;
-#[path = "../../../warplap-core/tests/store_support/mod.rs"]
+#[path = "../../../warplap-store/tests/support/mod.rs"]
 mod store_support;
 mod turns;
 mod writers;

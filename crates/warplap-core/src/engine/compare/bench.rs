@@ -4,17 +4,17 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use crate::candidates::candidate::Candidate;
-use crate::candidates::rejection::Rejection;
+use crate::candidate::Candidate;
 use crate::candidates::variant::Fit;
 use crate::device::Device;
 use crate::engine::{TuningEngine, named};
 use crate::error::Error;
 use crate::measure::contestants::Contestants;
-use crate::measure::{Measurement, Stopwatch};
+use crate::measure::{self, Measurement, Stopwatch};
 use crate::model::erased::ErasedProblem;
 use crate::model::roofline::{IMPOSSIBLE_BELOW, Work};
 use crate::prove::gate::Gate;
+use crate::rejection::Rejection;
 use crate::space::{Axis, Config, Space};
 
 /// A candidate that was proved right and timed alone.
@@ -81,7 +81,7 @@ impl<D: Device> TuningEngine<D> {
         // Whoever asks for long sampling wants to know; from tick to tick the counter tells exactly.
         let long = started.elapsed().as_secs_f64() >= ENERGY_SECONDS && device.joules().is_some();
         let joules = if long { contestants.drawn(0).ok().map(|drawn| drawn.joules) } else { None };
-        let measurement = Measurement::alone(&seconds, contestants.batch(0));
+        let measurement = measure::summarize(&seconds, contestants.batch(0));
         if let Some(floor) = floor.filter(|f| measurement.median_us * 1e-6 < f * IMPOSSIBLE_BELOW) {
             let reason = format!("{:.3} us is under the floor of {:.3} us", measurement.median_us, floor * 1e6);
             return Ok(Err(Rejection::Impossible { reason }));

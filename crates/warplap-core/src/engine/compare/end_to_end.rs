@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::candidates::candidate::Candidate;
+use crate::candidate::Candidate;
 use crate::candidates::variant::Kernel;
 use crate::contest::verdict::WonBy;
 use crate::device::Device;
@@ -15,8 +15,8 @@ use crate::engine::{How, Tuner};
 use crate::measure::Behind;
 use crate::model::erased::ErasedProblem;
 use crate::model::op::Op;
-use crate::records::ranking::Ranked;
-use crate::records::record::{EndToEndRace, TuningRun};
+use crate::ranking::Ranked;
+use crate::record::{EndToEndRace, TuningRun};
 
 /// A kernel of ours that is behind a library by more than this factor in the race has nothing to hope for from a cheaper
 /// call. A library is asked however far behind: what it is like in a program is what we promise not to fall behind.

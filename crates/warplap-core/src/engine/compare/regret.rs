@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use crate::candidates::candidate::Candidate;
+use crate::candidate::Candidate;
 use crate::contest::verdict;
 use crate::device::Device;
 use crate::engine::TuningEngine;

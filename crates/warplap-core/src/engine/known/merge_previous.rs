@@ -1,10 +1,10 @@
 //! What an earlier edition of a key knows besides: it comes in, and what still holds is added to the new one.
 
-use crate::candidates::candidate::{Candidate, SourceHash};
+use crate::candidate::{Candidate, SourceHash};
 use crate::contest::{Outcomes, SPENT};
 use crate::device::Device;
 use crate::model::erased::ErasedProblem;
-use crate::records::record::{Skipped, TuningRun};
+use crate::record::{Skipped, TuningRun};
 
 /// Why a candidate that another machine timed does not race here beside its winner.
 const ELSEWHERE: &str = "it lost on the machine the record came from";

@@ -3,11 +3,11 @@
 //! A variant is known by its code. Where its configs were given one by one (a list in a user's program, which may grow
 //! while the code stays), each of them counts.
 
-use crate::candidates::candidate::SourceHash;
+use crate::candidate::SourceHash;
 use crate::device::Device;
 use crate::engine::TuningEngine;
 use crate::model::erased::{ErasedProblem, Runner};
-use crate::records::record::TuningRun;
+use crate::record::TuningRun;
 use crate::search::Arm;
 use crate::space::{Config, Space};
 
@@ -39,8 +39,7 @@ fn has_grown(edition: &TuningRun, id: &str, source: &SourceHash, space: &Space) 
 }
 
 fn tried<'e>(edition: &'e TuningRun, id: &str, source: &SourceHash) -> impl Iterator<Item = &'e Config> {
-    let of_it =
-        move |t: &&'e crate::candidates::candidate::Trial| t.candidate.variant == id && t.candidate.source == *source;
+    let of_it = move |t: &&'e crate::candidate::Trial| t.candidate.variant == id && t.candidate.source == *source;
     edition.trials.iter().filter(of_it).map(|t| &t.candidate.config)
 }
 

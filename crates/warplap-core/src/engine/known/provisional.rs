@@ -1,15 +1,15 @@
 //! Provisional records: a key whose last tuning was not clean comes in; who races again when it is gone on with, and
 //! which of two tunings is kept, go out.
 
-use crate::candidates::candidate::{Candidate, Outcome};
+use crate::candidate::{Candidate, Outcome};
 use crate::contest::SPENT;
 use crate::contest::verdict::Grade;
 use crate::device::Device;
 use crate::engine::Tuner;
 use crate::engine::TuningEngine;
 use crate::model::op::Op;
-use crate::records::ranking::Ranked;
-use crate::records::record::TuningRun;
+use crate::ranking::Ranked;
+use crate::record::TuningRun;
 use crate::store::Checked;
 
 /// Who is this near to the winner races again, and who may be as fast.
@@ -80,9 +80,7 @@ pub(crate) fn may_win(edition: &TuningRun) -> Vec<Candidate> {
 pub(crate) fn better(old: Option<TuningRun>, new: TuningRun) -> TuningRun {
     let Some(old) = old.filter(|old| old.verdict.grade.rank() > new.verdict.grade.rank()) else { return new };
     let timed = |edition: &TuningRun, c: &Candidate| edition.trials.iter().any(|t| t.candidate == *c && t.is_right());
-    let met = |t: &crate::candidates::candidate::Trial| {
-        matches!(t.outcome, Outcome::Rejected(_)) || timed(&old, &t.candidate)
-    };
+    let met = |t: &crate::candidate::Trial| matches!(t.outcome, Outcome::Rejected(_)) || timed(&old, &t.candidate);
     match () {
         // The stored winner was not right any more, or was beaten by somebody it had never met.
         () if !timed(&new, &old.verdict.winner) || !timed(&old, &new.verdict.winner) => new,

@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::candidates::candidate::Candidate;
-use crate::candidates::rejection::Rejection;
+use crate::candidate::Candidate;
 use crate::contest::verdict::WonBy;
 use crate::device::Device;
 use crate::engine::How;
@@ -17,11 +16,12 @@ use crate::engine::progress::{Observer, Silent};
 use crate::engine::settings::{Budget, Mode, Running, Settings};
 use crate::engine::tuning_engine::{TuningEngine, is_current, locked};
 use crate::error::Error;
+use crate::key::Key;
 use crate::measure::timing::Timing;
 use crate::model::bucket::Bucket;
 use crate::model::erased::ErasedProblem;
-use crate::model::key::Key;
-use crate::records::record::AtSize;
+use crate::record::AtSize;
+use crate::rejection::Rejection;
 use crate::split::Part;
 
 mod near;

@@ -1,16 +1,16 @@
 //! What is known without measuring: a problem comes in; what the store has of its key, and how each variant stands to the
 //! problem, go out.
 
-use crate::candidates::candidate::SourceHash;
+use crate::candidate::SourceHash;
 use crate::candidates::prune::prune;
-use crate::candidates::rejection::Rejection;
 use crate::candidates::variant::Fit;
 use crate::device::Device;
 use crate::engine::{How, TuningEngine};
 use crate::error::Error;
+use crate::key::Key;
 use crate::model::erased::{ErasedProblem, Runner};
-use crate::model::key::Key;
-use crate::records::record::{Record, TuningRun};
+use crate::record::{Record, TuningRun};
+use crate::rejection::Rejection;
 use crate::space::{Axis, Config, Space};
 use crate::store::Match;
 

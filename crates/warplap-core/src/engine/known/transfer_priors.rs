@@ -1,12 +1,12 @@
 //! Donors: what was fastest elsewhere, to be tried first and never trusted. A problem comes in; candidates go out, best
 //! first: of the same key on another device or under other versions, else of the nearest key on this device.
 
-use crate::candidates::candidate::{Candidate, Trial};
+use crate::candidate::{Candidate, Trial};
 use crate::device::Device;
 use crate::engine::TuningEngine;
+use crate::key::Key;
 use crate::model::erased::ErasedProblem;
-use crate::model::key::Key;
-use crate::records::record::TuningRun;
+use crate::record::TuningRun;
 use crate::store::{Checked, Match};
 
 /// Records of other keys that are opened to see how near they are: the newest ones.

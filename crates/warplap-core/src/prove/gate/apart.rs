@@ -2,13 +2,13 @@
 //! passed, or why it is not tried again, goes out.
 
 use super::{Gate, LONGEST};
-use crate::candidates::candidate::Candidate;
-use crate::candidates::rejection::Rejection;
+use crate::candidate::Candidate;
 use crate::device::Device;
 use crate::engine::settings::Running;
 use crate::measure::CacheState;
 use crate::prove::quarantine::{self, PUT_AWAY};
 use crate::prove::sandbox::{Passed, SandboxRequest};
+use crate::rejection::Rejection;
 
 /// Launches in a worker may take this many times the best time known, and at least these seconds.
 const PATIENCE: f64 = 30.0;

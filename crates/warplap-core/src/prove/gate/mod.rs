@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crate::candidates::candidate::Candidate;
-use crate::candidates::rejection::Rejection;
+use crate::candidate::Candidate;
 use crate::candidates::variant::{Fit, Kernel, Priority};
 use crate::contest::verdict::Contender;
 use crate::device::Device;
@@ -21,6 +20,7 @@ use crate::prove::cost_probe::CostProbe;
 use crate::prove::panics::contained;
 use crate::prove::proof_cache::ProofCache;
 use crate::prove::quarantine::Quarantine;
+use crate::rejection::Rejection;
 
 mod apart;
 mod pace;

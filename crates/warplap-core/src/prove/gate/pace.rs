@@ -1,12 +1,12 @@
 //! Who keeps up: times that were seen come in; who is not worth a launch, or a second one, goes out.
 
 use super::{FAR, Gate, SLOW_SECONDS};
-use crate::candidates::candidate::Candidate;
-use crate::candidates::rejection::Rejection;
+use crate::candidate::Candidate;
 use crate::device::Device;
 use crate::measure::Measurement;
 use crate::model::roofline::IMPOSSIBLE_BELOW;
 use crate::prove::cost_probe::QUICK;
+use crate::rejection::Rejection;
 
 /// A candidate whose first launch takes this many times the best seen, and [`SLOW_SECONDS`], is not launched again.
 const HOPELESS: f64 = 3.0;

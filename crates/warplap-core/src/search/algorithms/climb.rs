@@ -98,7 +98,7 @@ impl WalkRule for Climb {
 
 #[cfg(test)]
 mod tests {
-    use crate::candidates::candidate::SourceHash;
+    use crate::candidate::SourceHash;
     use crate::candidates::variant::Priority;
     use crate::search::tests::measured;
     use crate::search::{Arm, Brief, named};

@@ -1,6 +1,6 @@
 //! Exhaustive search: every candidate, each variant's default first.
 
-use crate::candidates::candidate::{Candidate, Trial};
+use crate::candidate::{Candidate, Trial};
 use crate::search::ground::Ground;
 use crate::search::{Arm, Search};
 

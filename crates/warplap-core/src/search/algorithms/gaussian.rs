@@ -218,7 +218,7 @@ mod tests {
         let space = crate::space::Space::single()
             .axis(crate::space::Axis::ints("matters", 0..6))
             .axis(crate::space::Axis::ints("does_not", 0..6));
-        let source = crate::candidates::candidate::SourceHash::of(&["x"]);
+        let source = crate::candidate::SourceHash::of(&["x"]);
         let arm = crate::search::Arm::new("a", source, Priority::High, space);
         let mut likeness = Likeness::new(&Ground::new(vec![arm]));
         let mut rng = fastrand::Rng::with_seed(5);

@@ -14,7 +14,7 @@ pub use kinds::ExprKind;
 pub(crate) use number::{Num, binary, both, call, choice, compare, either, unary};
 pub(crate) use tree::{Binary, Compare, ExprNode, Function, Tree, Unary};
 
-use super::config::{Real, Value};
+use crate::records::config::{Real, Value};
 
 /// An expression that was parsed.
 ///

@@ -36,7 +36,7 @@ fn holding(place: &Place, bytes: Vec<u8>) -> Store {
     let backend = MemoryBackend::new();
     backend
         .put(place, Duration::ZERO, &mut |_| Ok(Change::to(bytes.clone())))
-        .expect("a shelf in memory takes anything");
+        .expect("a backend in memory takes anything");
     Store::new(Arc::new(backend))
 }
 

@@ -1,7 +1,7 @@
 //! Neighbours: sizes at which candidates were measured and one at which none was come in; who is ahead there, where
 //! neighbours agree, goes out.
 
-use crate::candidates::candidate::Candidate;
+use crate::candidate::Candidate;
 
 /// Sizes this near (3 %) are one.
 const NEAR: f64 = 0.03;
@@ -97,7 +97,7 @@ pub(crate) fn agreed(seen: &[OfSize<'_>], problem: &str) -> Option<Candidate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::candidates::candidate::SourceHash;
+    use crate::candidate::SourceHash;
     use crate::space::Config;
 
     fn candidate(name: &str) -> Candidate {
