@@ -85,7 +85,7 @@ pub(crate) fn launch<P: Place, O: Known>(
         let ours = || run(entry, tensor_list.clone());
         let is_burns = match (entry.burns_own.get(), entry.signature.written().next()) {
             (Some(known), _) => *known,
-            (None, Some(slot)) if P::HEATS => {
+            (None, Some(slot)) if P::RACES_END_TO_END => {
                 let won = end_to_end_race::burns_own_wins::<P>(slot, &beside, &ours, burns_own)?;
                 *entry.burns_own.get_or_init(|| won)
             }

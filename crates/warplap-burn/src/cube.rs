@@ -101,7 +101,7 @@ impl Place for OnCube {
     type Tensor = CubeTensor;
     type Pin = ManagedResource<Resource>;
 
-    const HEATS: bool = true;
+    const RACES_END_TO_END: bool = true;
     const WRITES_COLUMNS: bool = true;
 
     fn layout_of(tensor: &CubeTensor, argument: &str) -> Result<TensorLayout, Error> {

@@ -24,7 +24,7 @@ pub(crate) trait Place: Sized + 'static {
     type Pin;
 
     /// Whether Burn's own implementation cannot race here, and so meets the winner in calls.
-    const HEATS: bool = false;
+    const RACES_END_TO_END: bool = false;
 
     /// Whether block-sparse kernels write columns of a product as they write rows. Where they do not, rows come out as the
     /// transpose of what they write.

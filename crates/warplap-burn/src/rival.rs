@@ -155,7 +155,7 @@ impl Variant<Attention, Cpu> for Attend {
             return Fit::aside("Burn counts causal positions from the other corner");
         }
         let plain = p.window.is_none() && p.over == attention::Over::All;
-        if p.lse || p.is_bent() || p.is_uneven() || p.dropout() > 0.0 || !plain {
+        if p.lse || p.has_score_mod() || p.is_uneven() || p.dropout() > 0.0 || !plain {
             return Fit::aside(
                 "Burn's attention gives no log-sum-exps, and knows neither windows nor masks of heads here",
             );

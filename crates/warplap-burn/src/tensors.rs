@@ -202,15 +202,15 @@ fn fitting<P: Place>(tensor: P::Tensor, slot: &Slot) -> Result<P::Tensor, Error>
             format!("holds {}, expected {}: cast it first", tensor_layout.dtype, slot.dtype),
         ));
     }
-    let lies_as = |strides: &[isize]| {
+    let has_strides = |strides: &[isize]| {
         let sides = slot.shape.iter().zip(&slot.strides).zip(strides);
         sides.into_iter().all(|((n, expected), got)| *n == 1 || *got == *expected as isize)
     };
-    if lies_as(&tensor_layout.strides) {
+    if has_strides(&tensor_layout.strides) {
         return Ok(tensor);
     }
     let tensor = copied::<P>(tensor);
-    match lies_as(&P::layout_of(&tensor, &slot.name)?.strides) {
+    match has_strides(&P::layout_of(&tensor, &slot.name)?.strides) {
         true => Ok(tensor),
         false => {
             Err(wrong(&slot.name, format!("lies as {:?}, expected strides {:?}", tensor_layout.strides, slot.strides)))

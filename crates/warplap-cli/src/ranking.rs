@@ -7,7 +7,7 @@ use warplap::core::record::TuningRun;
 use warplap::core::verdict::Grade;
 
 use crate::console::{Console, DIM, GOOD, NAME, WARN, paint};
-use crate::names::telling;
+use crate::names::distinct_names;
 use crate::strip::strip;
 use crate::table::{Cell, Table};
 use crate::units;
@@ -29,7 +29,7 @@ pub(crate) fn table(edition: &TuningRun, console: &Console) -> String {
     let mut notes = Vec::new();
     if let Some(width) = console.width().filter(|width| table.width() > *width) {
         // What all share gives way first, then the samples' place, then the line itself: never what distinguishes.
-        let (names, common) = telling(&candidates);
+        let (names, common) = distinct_names(&candidates);
         notes = common;
         table = rows(ranked_shown, &names, Form::Short);
         if table.width() > width {
@@ -117,7 +117,7 @@ mod tests {
             .collect();
         let candidates: Vec<&Candidate> = trials.iter().map(|t| &t.candidate).collect();
         for form in [Form::Short, Form::TwoLines] {
-            let text = rows(&ranked, &telling(&candidates).0, form).render(Some(80));
+            let text = rows(&ranked, &distinct_names(&candidates).0, form).render(Some(80));
             let text = anstream::adapter::strip_str(&text).to_string();
             assert!(text.lines().all(|l| l.chars().count() <= 80), "{text}");
             assert!(["kc=128", "kc=256", "kc=512", "20.0 %", "1.0 %"].iter().all(|w| text.contains(w)), "{text}");

@@ -26,8 +26,8 @@ pub struct Amx(());
 impl Amx {
     /// The proof, where the machine has AMX and the system lets this process use it. Asks once.
     pub fn get() -> Option<Amx> {
-        static FOUND: OnceLock<bool> = OnceLock::new();
-        FOUND.get_or_init(|| present() && permitted()).then_some(Amx(()))
+        static HAS_AMX: OnceLock<bool> = OnceLock::new();
+        HAS_AMX.get_or_init(|| present() && permitted()).then_some(Amx(()))
     }
 
     /// Whether tiles multiply signed bytes too.

@@ -14,7 +14,7 @@ struct Spot {
   word bits;
 };
 
-struct Stir {
+struct Perturbation {
   word* state;  // elements that were looked at, those nobody had written, then where each spot was poisoned last
   unsigned int count, check;
   Spot spots[MOST];
@@ -37,7 +37,7 @@ __device__ void store(word at, unsigned int bytes, word bits) {
   else *(volatile word*)at = bits;
 }
 
-__device__ void stir(const Spot& spot, word turn, int number, word* state, unsigned int check) {
+__device__ void perturb(const Spot& spot, word turn, int number, word* state, unsigned int check) {
   word seed = turn * MOST + number + 1, first = spot.at + drawn(2 * seed) % spot.elements * spot.bytes;
   if (spot.kind == SWAP) {
     word second = spot.at + drawn(2 * seed + 1) % spot.elements * spot.bytes;
@@ -55,11 +55,11 @@ __device__ void stir(const Spot& spot, word turn, int number, word* state, unsig
   }
 }
 
-extern "C" __global__ void neutral(unsigned int* x, long long ns, const __grid_constant__ Stir s) {
+extern "C" __global__ void neutral(unsigned int* x, long long ns, const __grid_constant__ Perturbation s) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   unsigned int turn = x[i];
   x[i] = turn + 1;
-  if (threadIdx.x == 0 && blockIdx.x < s.count) stir(s.spots[blockIdx.x], turn, blockIdx.x, s.state, s.check);
+  if (threadIdx.x == 0 && blockIdx.x < s.count) perturb(s.spots[blockIdx.x], turn, blockIdx.x, s.state, s.check);
   if (ns > 0) {
     long long from, now;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(from));

@@ -45,7 +45,7 @@
 
 // Scores are brought to powers of two one by one where they are bent; else the scale is part of the exponent's fused
 // multiply, and what is added is divided by it.
-constexpr bool BENT = SOFTCAP || NEGATIVE;
+constexpr bool SCALES_SCORES = SOFTCAP || NEGATIVE;
 // Scores may be as low as floats go where a matrix is added: exponents are then taken of differences, which are exact.
 constexpr bool ADDED = MASK == 1 || MASK == 3;
 // A row's maximum may grow by this power of two before older sums are scaled down: weights stay below 2^8, far inside
@@ -93,22 +93,22 @@ template <int bn_> struct Span {
 };
 
 // Which query and which keys; everything of a problem that bends a score.
-struct Bend {
+struct ScoreMod {
   int sq, sk, lower, upper;
   float scale, cap, slope;   // the scale times log2(e), or over the cap; the slope times log2(e)
   float added, leans;        // what the mask and the distance are multiplied with before they are added to a score
   const unsigned char* mask; // of this batch and head
   u64 mask_row;              // bytes from one query to the next
   // The multiplier inside the exponent.
-  DI float exponent() const { return BENT ? 1.f : scale; }
+  DI float exponent() const { return SCALES_SCORES ? 1.f : scale; }
 };
-DI Bend bend_of(int sq, int sk, int lower, int upper, float scale, float cap, const float* slopes, const void* mask,
-                u64 mb, u64 mh, u64 mr, int b, int h) {
-  Bend v;
+DI ScoreMod score_mod_of(int sq, int sk, int lower, int upper, float scale, float cap, const float* slopes,
+                         const void* mask, u64 mb, u64 mh, u64 mr, int b, int h) {
+  ScoreMod v;
   v.sq = sq, v.sk = sk, v.lower = lower, v.upper = upper;
   v.scale = SOFTCAP ? 2.f * LOG2E * scale / cap : scale * LOG2E, v.cap = cap * LOG2E;
   v.slope = ALIBI ? slopes[h] * LOG2E : 0.f;
-  v.added = BENT ? LOG2E : 1.f / scale, v.leans = BENT || !ALIBI ? v.slope : slopes[h] / scale;
+  v.added = SCALES_SCORES ? LOG2E : 1.f / scale, v.leans = SCALES_SCORES || !ALIBI ? v.slope : slopes[h] / scale;
   constexpr int size = MASK == 2 ? 1 : 2;
   v.mask = reinterpret_cast<const unsigned char*>(mask) + (MASK ? (b * mb + h * mh) * size : 0), v.mask_row = mr * size;
   return v;
@@ -116,7 +116,7 @@ DI Bend bend_of(int sq, int sk, int lower, int upper, float scale, float cap, co
 
 // What the mask holds for the scores of one thread: pairs of elements, or of bytes. Asked for early, so that memory
 // answers during the product.
-template <int r_> DI void fetch_mask(u32 (&held)[r_ / 2], const Bend& v, int row, int col) {
+template <int r_> DI void fetch_mask(u32 (&held)[r_ / 2], const ScoreMod& v, int row, int col) {
   if (MASK != 1 && MASK != 2) return;
 #pragma unroll
   for (int i = 0; i < r_ / 2; i++) {
@@ -147,13 +147,14 @@ DI float added_of(float entry, float factor) { return __fmul_rz(entry, factor); 
 
 // Scores of queries `row` and row + 8 and of keys `col`, col + 1, col + 8 ...: scaled, bent and added to where the
 // problem says so; `edge` where some of them may lie outside what a query sees.
-template <int r_> DI void bend(float (&s)[r_], const u32 (&held)[r_ / 2], const Bend& v, int row, int col, bool edge) {
-  if (BENT || ALIBI || MASK) {
+template <int r_>
+DI void modify_scores(float (&s)[r_], const u32 (&held)[r_ / 2], const ScoreMod& v, int row, int col, bool edge) {
+  if (SCALES_SCORES || ALIBI || MASK) {
     // One conversion, which takes as long as an exponential; the others are this far from it.
     const float first = ALIBI ? (float)(row + v.upper - col) : 0.f;
 #pragma unroll
     for (int i = 0; i < r_; i++) {
-      float x = BENT ? s[i] * v.scale : s[i];
+      float x = SCALES_SCORES ? s[i] * v.scale : s[i];
       // Cap * tanh, to float32's last bits of the cap.
       if (SOFTCAP) x = v.cap * (1.f - 2.f * inverse_fast(1.f + exp2_fast(x)));
       if (ALIBI) x = fmaf(-v.leans, fabsf(first + (float)((i >> 1 & 1) * 8 - i / 4 * 8 - (i & 1))), x);

@@ -32,12 +32,12 @@ DI void keys_of(int t, int tall, int heads, int band, int& n, int& head) {
 }
 
 // Whether some of these queries do not see some of these keys.
-DI bool has_edge(const Bend& v, int row, int tall, int col, int wide) {
+DI bool has_edge(const ScoreMod& v, int row, int tall, int col, int wide) {
   return col + wide > v.sk || (CAUSAL && col + wide - 1 - row > v.upper) || (WINDOW && col - row - tall + 1 < v.lower);
 }
 
 // What a mask holds for one query and one key, in powers of two; the lowest hides.
-DI float mask_of(const Bend& v, int r, int c) {
+DI float mask_of(const ScoreMod& v, int r, int c) {
   if (r >= v.sq || c >= v.sk) return 0.f;
   const unsigned char* line = v.mask + r * v.mask_row;
   if (MASK == 2) return __ldg(line + c) ? 0.f : LOWEST;
@@ -48,7 +48,7 @@ DI float mask_of(const Bend& v, int r, int c) {
 // powers of two of score i's query, `added` what its mask holds for a query and a key, as mask_of gives it. With a cap
 // `steep` is what gradients of scores are multiplied with.
 template <bool turned_, int r_, class Lse, class Added>
-DI void weigh(float (&s)[r_], float (&steep)[SOFTCAP ? r_ : 1], const Bend& v, int at, int from, bool edge, Lse lse,
+DI void weigh(float (&s)[r_], float (&steep)[SOFTCAP ? r_ : 1], const ScoreMod& v, int at, int from, bool edge, Lse lse,
               Added added) {
   // One conversion, which takes as long as an exponential; the others are this far from it.
   const float first = ALIBI ? (float)((turned_ ? from - at : at - from) + v.upper) : 0.f;
@@ -61,8 +61,8 @@ DI void weigh(float (&s)[r_], float (&steep)[SOFTCAP ? r_ : 1], const Bend& v, i
     const int x = at + (i >> 1 & 1) * 8, y = from + i / 4 * 8 + (i & 1), r = turned_ ? y : x, c = turned_ ? x : y;
     float z = s[i] * v.scale;
     if (SOFTCAP) {
-      const float bent = 1.f - 2.f * inverse_fast(1.f + exp2_fast(z));
-      z = v.cap * bent, steep[SOFTCAP ? i : 0] = 1.f - bent * bent;
+      const float tanh_score = 1.f - 2.f * inverse_fast(1.f + exp2_fast(z));
+      z = v.cap * tanh_score, steep[SOFTCAP ? i : 0] = 1.f - tanh_score * tanh_score;
     }
     const int away = (i >> 1 & 1) * 8 - i / 4 * 8 - (i & 1);
     if (ALIBI) z = fmaf(-v.slope, fabsf(first + (float)(turned_ ? -away : away)), z);
@@ -80,7 +80,8 @@ DI void weigh(float (&s)[r_], float (&steep)[SOFTCAP ? r_ : 1], const Bend& v, i
 
 // The same with the mask as it lies in memory.
 template <bool turned_, int r_, class Lse>
-DI void weigh(float (&s)[r_], float (&steep)[SOFTCAP ? r_ : 1], const Bend& v, int at, int from, bool edge, Lse lse) {
+DI void weigh(float (&s)[r_], float (&steep)[SOFTCAP ? r_ : 1], const ScoreMod& v, int at, int from, bool edge,
+              Lse lse) {
   weigh<turned_>(s, steep, v, at, from, edge, lse,
                  [&](int, int r, int c) __attribute__((always_inline)) { return mask_of(v, r, c); });
 }

@@ -391,7 +391,7 @@ template <int bm_, int bn_, int cm_, int cn_, int group_> struct Tiles {
   }
   // Whether a CTA of the cluster writes into this one's stages; and the word to one that does that a stage was read.
   DI bool shares_with(int cta) const { return cm_ * cn_ > 1 ? cta < cm_ * cn_ && (cta / cn_ == rm || cta % cn_ == rn) : cta == 0; }
-  DI void tell(u32 barrier, int cta) const {
+  DI void release_stage(u32 barrier, int cta) const {
     if (cm_ * cn_ > 1) mb_arrive_at(barrier, cta);
     else mb_arrive(barrier);
   }

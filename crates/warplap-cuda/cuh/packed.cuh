@@ -32,9 +32,9 @@ template <int tall_> DI bool tile_in(const int* offsets, int batch, int longest,
       const int more = __shfl_up_sync(~0u, sum, step);
       if (lane >= step) sum += more;
     }
-    const u32 found = __ballot_sync(~0u, t < sum);
-    if (found) {
-      const int at = __ffs(found) - 1;
+    const u32 hits = __ballot_sync(~0u, t < sum);
+    if (hits) {
+      const int at = __ffs(hits) - 1;
       b = first + at, m = t - __shfl_sync(~0u, sum - own, at);
       return true;
     }
@@ -47,8 +47,8 @@ DI int sequence_at(const int* offsets, int batch, int total, u64 place, int bloc
   for (int first = 0; first < batch; first += 32) {
     const int i = first + (threadIdx.x & 31);
     const bool before = i < batch && padded_of(stretch_of(offsets, i, total, total).first, i, block) <= place;
-    const u32 found = __ballot_sync(~0u, before);
-    if (found != ~0u) return first + __popc(found) - 1;
+    const u32 lanes_before = __ballot_sync(~0u, before);
+    if (lanes_before != ~0u) return first + __popc(lanes_before) - 1;
   }
   return batch - 1;
 }

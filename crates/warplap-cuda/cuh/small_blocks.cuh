@@ -52,7 +52,7 @@ struct Runs {
 };
 
 // The rows of a group (lane i's is the i-th): which block row it is or -1, and where its blocks begin and end.
-struct Rows { int row[32], start[32], end[32], found; };
+struct Rows { int row[32], start[32], end[32], used_columns; };
 
 // Which rows of a group store a block in which column: by used column a bit a row in `marks`, and which column in
 // `where`. Made by all nt_ threads together; gives the number of used columns. Both lists go on with zeros up to a
@@ -90,8 +90,8 @@ DI int list_columns(Rows& rows, u32* marks, u16* where, int group, int block_row
     __syncwarp();
     // a last stage in part brings a slab that nobody uses
     if (n + lane < (n + pad_ - 1) / pad_ * pad_) marks[n + lane] = 0, where[n + lane] = 0;
-    if (lane == 0) rows.found = n;
+    if (lane == 0) rows.used_columns = n;
   }
   __syncthreads();
-  return rows.found;
+  return rows.used_columns;
 }

@@ -21,13 +21,13 @@ DI bool is_seen(const void* map, u64 before, u64 mr, int query, int key) {
 // Numbers of those of `count` blocks that are looked at, in their order. One whole warp comes here; how many they are.
 template <class Seen> DI int list_seen(place_t* list, int count, Seen seen) {
   const int lane = threadIdx.x & 31;
-  int found = 0;
+  int seen_count = 0;
   for (int first = 0; first < count; first += 32) {
     const int i = first + lane;
     const bool is = i < count && seen(i);
     const u32 all = __ballot_sync(~0u, is);
-    if (is) list[found + __popc(all & ((1u << lane) - 1))] = (place_t)i;
-    found += __popc(all);
+    if (is) list[seen_count + __popc(all & ((1u << lane) - 1))] = (place_t)i;
+    seen_count += __popc(all);
   }
-  return found;
+  return seen_count;
 }

@@ -75,8 +75,8 @@ fn toolkits() -> Vec<PathBuf> {
 /// Folders of the toolkit's own headers (`cuda_fp16.h`, `cub/block/block_reduce.cuh`), for kernels of users that
 /// include them; none where there is no toolkit.
 pub(crate) fn toolkit_headers() -> &'static [PathBuf] {
-    static FOUND: OnceLock<Vec<PathBuf>> = OnceLock::new();
-    FOUND.get_or_init(|| {
+    static FOLDERS: OnceLock<Vec<PathBuf>> = OnceLock::new();
+    FOLDERS.get_or_init(|| {
         let named = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(environment::var).map(PathBuf::from);
         let shared = packages().into_iter().flat_map(|p| ["cu13", "cuda_runtime", "cu12"].map(|f| p.join(f)));
         headers_of(named.chain(shared).chain(toolkits()))

@@ -49,7 +49,7 @@ impl Story<'_> {
                     name: name.clone(),
                     us: Some(seconds * 1e6),
                     is_taken: *name == self.winner,
-                    is_told: true,
+                    is_predicted: true,
                     ..Lane::default()
                 };
                 (guess.seconds.iter().map(lane).collect(), Vec::new())

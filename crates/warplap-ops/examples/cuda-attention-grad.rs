@@ -5,11 +5,11 @@
 //! PROBLEM...`; `proving/mod.rs` names the variables.
 #![allow(clippy::print_stdout)]
 
-#[path = "proving/bent.rs"]
-mod bent;
 #[path = "proving/packed.rs"]
 mod packed;
 mod proving;
+#[path = "proving/score_mods.rs"]
+mod score_mods;
 
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ fn main() -> Outcome {
     let device = open()?;
     match task.as_str() {
         "edges" => edges(&device, numbers(words, [0, 1])),
-        "features" => all(&device, "features", bent::problems(numbers(words, [0, 1]), "")),
+        "features" => all(&device, "features", score_mods::problems(numbers(words, [0, 1]), "")),
         "packed" => all(&device, "packed", packed::problems(numbers(words, [0, 1]), "")),
         "random" => random(&device, numbers(words, [200, 11]), seconds()),
         _ => proving::tune::<AttentionGrad>(&device, words),

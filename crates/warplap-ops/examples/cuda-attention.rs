@@ -6,13 +6,13 @@
 //! `proving/mod.rs` names the variables.
 #![allow(clippy::print_stdout)]
 
-#[path = "proving/bent.rs"]
-mod bent;
 #[path = "proving/packed.rs"]
 mod packed;
 #[path = "proving/paged.rs"]
 mod paged;
 mod proving;
+#[path = "proving/score_mods.rs"]
+mod score_mods;
 
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ fn main() -> Outcome {
         "edges" => edges(&device, numbers(words, [0, 1])),
         "features" => {
             let share = numbers(words, [0, 1]);
-            all(&device, "features", bent::problems(share, ",lse=true"))
+            all(&device, "features", score_mods::problems(share, ",lse=true"))
         }
         "packed" => all(&device, "packed", packed::problems(numbers(words, [0, 1]), ",lse=true")),
         "paged" => all(&device, "paged", paged::problems(numbers(words, [0, 1]))),
@@ -172,8 +172,8 @@ impl Lowest {
     fn worst(&self, device: &Cuda, kernel: &dyn Kernel<Cuda>) -> Result<f64, Box<dyn std::error::Error>> {
         let right = &self.right;
         let mut out = device.upload(&Array::filled(self.inputs[0].dtype(), right.values.len(), f64::NAN))?;
-        let given = |a: &Array| (!a.is_empty()).then(|| device.upload(a)).transpose();
-        let buffers = self.inputs.iter().map(given).collect::<Result<Vec<_>, _>>()?;
+        let upload = |a: &Array| (!a.is_empty()).then(|| device.upload(a)).transpose();
+        let buffers = self.inputs.iter().map(upload).collect::<Result<Vec<_>, _>>()?;
         let read = |b| Arg::Read(device.view(b, 0..usize::MAX));
         let mut args: Vec<Arg<'_, Cuda>> = buffers.iter().map(|b| b.as_ref().map_or(Arg::Absent, read)).collect();
         args[slot::OUT] = Arg::Write(device.view_mut(&mut out, 0..right.values.len()));

@@ -23,8 +23,8 @@ const GUARD: usize = 256;
 const BAND: f64 = -1024.0;
 
 fn main() -> Result<(), Failed> {
-    let mut given = std::env::args().skip(1).map(|word| word.parse::<usize>());
-    let mut number = |usual| given.next().unwrap_or(Ok(usual));
+    let mut arguments = std::env::args().skip(1).map(|word| word.parse::<usize>());
+    let mut number = |usual| arguments.next().unwrap_or(Ok(usual));
     let (part, of) = (number(0)?, number(1)?.max(1));
     let mut proof = Proof { device: Cuda::open(0)?, part, of, turn: 0, right: 0, failed: None };
     registry::each(&mut proof);

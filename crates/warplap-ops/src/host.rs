@@ -9,23 +9,23 @@ use warplap_cpu::pool::Pool;
 
 /// Changes floats that were drawn, row by row of n: what a row's number and an element give. Other types stay as they
 /// are.
-pub(crate) fn bend(array: &mut Array, n: usize, bent: impl Fn(usize, f32) -> f32 + Sync) {
-    bend_places(array, n, |row, _, x| bent(row, x));
+pub(crate) fn map_floats(array: &mut Array, n: usize, change: impl Fn(usize, f32) -> f32 + Sync) {
+    map_floats_by_place(array, n, |row, _, x| change(row, x));
 }
 
 /// The same by a row's number, a place in it and an element.
-pub(crate) fn bend_places(array: &mut Array, n: usize, bent: impl Fn(usize, usize, f32) -> f32 + Sync) {
-    fn each<T: Send>(all: &mut [T], n: usize, bent: impl Fn(usize, usize, &T) -> T + Sync) {
+pub(crate) fn map_floats_by_place(array: &mut Array, n: usize, change: impl Fn(usize, usize, f32) -> f32 + Sync) {
+    fn each<T: Send>(all: &mut [T], n: usize, change: impl Fn(usize, usize, &T) -> T + Sync) {
         let rows = |all: &mut [T]| {
-            let row = |(i, row): (usize, &mut [T])| row.iter_mut().enumerate().for_each(|(j, x)| *x = bent(i, j, x));
+            let row = |(i, row): (usize, &mut [T])| row.iter_mut().enumerate().for_each(|(j, x)| *x = change(i, j, x));
             all.par_chunks_mut(n.max(1)).enumerate().for_each(row);
         };
         in_parallel(|| rows(all));
     }
     match array {
-        Array::F32(v) => each(v, n, |i, j, x| bent(i, j, *x)),
-        Array::F16(v) => each(v, n, |i, j, x| half::f16::from_f32(bent(i, j, x.to_f32()))),
-        Array::Bf16(v) => each(v, n, |i, j, x| half::bf16::from_f32(bent(i, j, x.to_f32()))),
+        Array::F32(v) => each(v, n, |i, j, x| change(i, j, *x)),
+        Array::F16(v) => each(v, n, |i, j, x| half::f16::from_f32(change(i, j, x.to_f32()))),
+        Array::Bf16(v) => each(v, n, |i, j, x| half::bf16::from_f32(change(i, j, x.to_f32()))),
         _ => {}
     }
 }

@@ -143,12 +143,12 @@ mod tests {
             let rows = (0..m).map(|i| norm(&|p| at(i, p), k)).fold(0.0, f64::max);
             let columns = (0..n).map(|j| norm(&|p| of(p, j), k)).fold(0.0, f64::max);
             let across = (0..k).map(|p| norm(&|i| at(i, p), m)).fold(0.0, f64::max);
-            for (found, right) in [
+            for (actual, right) in [
                 (left.largest_row_norm(), rows),
                 (right.largest_column_norm(), columns),
                 (left.largest_column_norm(), across),
             ] {
-                assert!((found - right).abs() < 1e-12, "{m} {n} {k}: {found} {right}");
+                assert!((actual - right).abs() < 1e-12, "{m} {n} {k}: {actual} {right}");
             }
         }
     }

@@ -26,18 +26,18 @@ macro_rules! for_dtype {
 }
 pub(crate) use for_dtype;
 
-fn wrong(expected: DType, found: DType) -> Rejection {
-    Rejection::LaunchFailed { reason: format!("a buffer of {found} was given where the problem says {expected}") }
+fn wrong(expected: DType, actual: DType) -> Rejection {
+    Rejection::LaunchFailed { reason: format!("a buffer of {actual} was given where the problem says {expected}") }
 }
 
 /// The elements of an input.
 pub(crate) fn read<T: Typed>(view: Slice<'_>) -> Result<&[T], Rejection> {
-    let found = view.dtype();
-    T::read(view).ok_or_else(|| wrong(T::DTYPE, found))
+    let actual = view.dtype();
+    T::read(view).ok_or_else(|| wrong(T::DTYPE, actual))
 }
 
 /// The elements of an output.
 pub(crate) fn write<T: Typed>(view: SliceMut<'_>) -> Result<&mut [T], Rejection> {
-    let found = view.dtype();
-    T::write(view).ok_or_else(|| wrong(T::DTYPE, found))
+    let actual = view.dtype();
+    T::write(view).ok_or_else(|| wrong(T::DTYPE, actual))
 }

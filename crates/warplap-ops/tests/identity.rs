@@ -208,15 +208,18 @@ fn who_uses_a_problem_is_not_compiled_of_its_siblings() {
 #[test]
 fn every_file_is_in_an_identity_or_known_not_to_be() {
     let mut tree = Tree::new(crates());
-    let mut found = BTreeSet::new();
+    let mut closures = BTreeSet::new();
     for file in named(&tree) {
-        found.extend(tree.closure(&file).unwrap_or_else(|why| panic!("{why}")));
+        closures.extend(tree.closure(&file).unwrap_or_else(|why| panic!("{why}")));
     }
     for file in tree.files("warplap-ops", "").expect("sources") {
         let text = fs::read_to_string(tree.place(&file)).expect("a readable file");
         let door = file.ends_with("/mod.rs") && !text.contains("fn ");
         let known = door || NOBODYS.iter().any(|(part, _)| file.contains(part));
-        assert!(known || found.contains(&file), "{file} is in no variant's identity: a change of it would go unseen");
+        assert!(
+            known || closures.contains(&file),
+            "{file} is in no variant's identity: a change of it would go unseen"
+        );
     }
 }
 
@@ -252,12 +255,12 @@ struct Compiled(Tree);
 
 impl Compiled {
     fn hold(&mut self, op: &str, device: &str, variants: Vec<(String, String)>) {
-        for (id, found) in variants {
+        for (id, source) in variants {
             let file = format!("{op}/{device}/{id}.rs");
             let text = fs::read_to_string(crates().join("warplap-ops/src").join(&file)).expect("a readable file");
             // With a library's version, which is not in the files.
             if !text.contains("source!(&version") && (device == "cpu" || text.contains("impl CudaKernelSpec<")) {
-                assert_eq!(found, wrapped(&mut self.0, wrappers(op, device, &id), &file), "{file}");
+                assert_eq!(source, wrapped(&mut self.0, wrappers(op, device, &id), &file), "{file}");
             }
         }
     }
@@ -369,8 +372,8 @@ fn names_are_followed_to_the_files_that_define_them() {
     ] {
         let expected: BTreeSet<&str> = expected.split_whitespace().collect();
         let small = one(text);
-        let found = small.uses("warplap-ops/src/one.rs");
-        assert_eq!(found.split_whitespace().collect::<BTreeSet<_>>(), expected, "{text}");
+        let files = small.uses("warplap-ops/src/one.rs");
+        assert_eq!(files.split_whitespace().collect::<BTreeSet<_>>(), expected, "{text}");
     }
     assert_eq!(one("").uses("warplap-ops/src/op/b.rs"), "op/a.rs op/mod.rs op/problem.rs");
 }

@@ -67,11 +67,11 @@ struct Text(String);
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        let gap = if self.0.is_empty() { "" } else { ", " };
+        let separator = if self.0.is_empty() { "" } else { ", " };
         // Writing to a String does not fail.
         let _ = match field.name() {
-            "message" => write!(self.0, "{gap}{value:?}"),
-            name => write!(self.0, "{gap}{name}={value:?}"),
+            "message" => write!(self.0, "{separator}{value:?}"),
+            name => write!(self.0, "{separator}{name}={value:?}"),
         };
     }
 }

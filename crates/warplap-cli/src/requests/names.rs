@@ -6,7 +6,7 @@ use warplap::core::candidate::Candidate;
 
 /// The names of some candidates without the settings that all of their variant share here, and those settings as one
 /// line a variant. A variant that is there once keeps nothing but its name where that tells it from the others.
-pub(crate) fn telling(candidates: &[&Candidate]) -> (Vec<String>, Vec<String>) {
+pub(crate) fn distinct_names(candidates: &[&Candidate]) -> (Vec<String>, Vec<String>) {
     let mut by_variant: BTreeMap<&str, Vec<&Candidate>> = BTreeMap::new();
     for candidate in candidates {
         by_variant.entry(candidate.variant.as_str()).or_default().push(candidate);
@@ -48,11 +48,11 @@ mod tests {
     #[test]
     fn what_all_share_is_said_once_and_what_distinguishes_stays() {
         let all = [who("tiled", "mr=6,nr=16,threads=2"), who("tiled", "mr=4,nr=16,threads=2"), who("naive", "")];
-        let (names, common) = telling(&all.iter().collect::<Vec<_>>());
+        let (names, common) = distinct_names(&all.iter().collect::<Vec<_>>());
         assert_eq!(names, ["tiled[mr=6,…]", "tiled[mr=4,…]", "naive"]);
         assert_eq!(common, ["tiled[…]: nr=16,threads=2"]);
         let one = who("tiled", "mr=6");
-        assert_eq!(telling(&[&one]).0, ["tiled[…]"]);
-        assert!(telling(&[]).0.is_empty());
+        assert_eq!(distinct_names(&[&one]).0, ["tiled[…]"]);
+        assert!(distinct_names(&[]).0.is_empty());
     }
 }

@@ -155,8 +155,8 @@ fn openblas(library: &Library, spell: impl Fn(&str) -> String) -> Result<(Limit,
     // SAFETY: documented functions of these types, which read a number.
     let limit = match unsafe { parallel() } {
         1 => {
-            let (ask, tell) = (spell("openblas_get_num_threads"), spell("openblas_set_num_threads"));
-            get(library, &ask).zip(get(library, &tell)).map(|(get, set): (Get, Set)| Limit::process(get, set))
+            let (getter, setter) = (spell("openblas_get_num_threads"), spell("openblas_set_num_threads"));
+            get(library, &getter).zip(get(library, &setter)).map(|(get, set): (Get, Set)| Limit::process(get, set))
         }
         // The runtime it was linked with is found through the library itself.
         2 => {

@@ -125,6 +125,6 @@ impl BlasLibraries {
 
 /// The libraries of this process, looked for once.
 pub fn installed() -> &'static BlasLibraries {
-    static FOUND: OnceLock<BlasLibraries> = OnceLock::new();
-    FOUND.get_or_init(|| Places::here().look())
+    static LIBRARIES: OnceLock<BlasLibraries> = OnceLock::new();
+    LIBRARIES.get_or_init(|| Places::here().look())
 }

@@ -130,9 +130,9 @@ mod tests {
     #[test]
     fn a_size_far_from_all_that_were_raced_is_not_told() {
         let sizes = raced(&[(1.0, [1.0, 1.0]), (2.0, [1.0, 1.0])]);
-        for (scale, is_told) in [(0.2, false), (0.3, true), (7.9, true), (8.1, false)] {
+        for (scale, is_predicted) in [(0.2, false), (0.3, true), (7.9, true), (8.1, false)] {
             let parts = named(&[("fused", 2.0 * scale), ("apart", 3.0 * scale)]);
-            assert_eq!(guess(&sizes, &parts).is_some(), is_told, "{scale}");
+            assert_eq!(guess(&sizes, &parts).is_some(), is_predicted, "{scale}");
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::{Builder, Tensor, Turn};
 const ENOUGH: f64 = 0.05;
 
 /// The share of elements that are off by more than is allowed, where a node does something else.
-fn off(dtype: DType, bend: impl Fn(&mut What) -> bool) -> f64 {
+fn off(dtype: DType, mutate: impl Fn(&mut What) -> bool) -> f64 {
     let session = session(Mode::Off);
     let fused = layer(&mut session.graph(), 16, dtype);
     let drawn = Graphs::draw(fused.problem(), &mut fastrand::Rng::with_seed(11));
@@ -29,7 +29,7 @@ fn off(dtype: DType, bend: impl Fn(&mut What) -> bool) -> f64 {
         fused.problem().plan.outputs.clone(),
         &[],
     );
-    let mutated = plan.nodes.iter_mut().filter_map(|node| bend(&mut node.what).then_some(())).count();
+    let mutated = plan.nodes.iter_mut().filter_map(|node| mutate(&mut node.what).then_some(())).count();
     assert_eq!(mutated, 1, "one node is bent");
     plan.alone = plan.nodes.iter().map(crate::node::alone).collect();
     let wrong = Graphs::answer(&GraphProblem::new(plan.into()), &drawn).remove(0);

@@ -14,9 +14,9 @@ use crate::task::Task;
 use crate::{Builder, Fused};
 
 /// All usual covers, one of them bent.
-fn mutated(look: &Nodes<'_>, at: usize, bend: fn(&mut Match)) -> Vec<Match> {
+fn mutated(look: &Nodes<'_>, at: usize, mutate: fn(&mut Match)) -> Vec<Match> {
     let mut all: Vec<Match> = fused(look, at);
-    all.iter_mut().for_each(bend);
+    all.iter_mut().for_each(mutate);
     all
 }
 

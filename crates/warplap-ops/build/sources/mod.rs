@@ -83,7 +83,7 @@ impl Tree {
 
     /// The files of a package's `src` whose names end so, in order.
     pub(crate) fn files(&self, package: &str, ending: &str) -> Result<Vec<String>, String> {
-        let (mut found, mut folders) = (Vec::new(), vec![format!("{package}/src")]);
+        let (mut files, mut folders) = (Vec::new(), vec![format!("{package}/src")]);
         while let Some(folder) = folders.pop() {
             let entries = fs::read_dir(self.place(&folder)).map_err(|e| format!("{folder}: {e}"))?;
             for entry in entries {
@@ -92,12 +92,12 @@ impl Tree {
                 if entry.path().is_dir() {
                     folders.push(file);
                 } else if file.ends_with(ending) {
-                    found.push(file);
+                    files.push(file);
                 }
             }
         }
-        found.sort();
-        Ok(found)
+        files.sort();
+        Ok(files)
     }
 
     /// The text of a file.
@@ -107,13 +107,13 @@ impl Tree {
 
     /// All files that a file is compiled of, itself among them.
     pub(crate) fn closure(&mut self, file: &str) -> Result<BTreeSet<String>, String> {
-        let (mut found, mut next) = (BTreeSet::new(), vec![file.to_string()]);
+        let (mut closure, mut next) = (BTreeSet::new(), vec![file.to_string()]);
         while let Some(file) = next.pop() {
-            if found.insert(file.clone()) {
+            if closure.insert(file.clone()) {
                 next.extend(self.uses(&file)?);
             }
         }
-        Ok(found)
+        Ok(closure)
     }
 
     /// The identity of what a file is compiled of: 16 hexadecimal digits.
@@ -148,8 +148,8 @@ impl Tree {
         let counts = |i: &&String| !i.ends_with(".cuh");
         let mut uses: BTreeSet<String> = says.includes.iter().filter(counts).map(|i| beside(folder, i)).collect();
         for (all, path) in paths {
-            for found in self.resolve(file, &path, &mut HashSet::new())? {
-                match found {
+            for target in self.resolve(file, &path, &mut HashSet::new())? {
+                match target {
                     ResolvedPath::Item(file) => _ = uses.insert(file),
                     ResolvedPath::Module(module) if all => uses.extend(self.behind(&module)?),
                     ResolvedPath::Module(_) => {}
@@ -165,8 +165,8 @@ impl Tree {
         let doors: Vec<_> = doors.map(|i| i.path.clone()).collect();
         let mut files = vec![module.to_string()];
         for path in doors {
-            let found = self.resolve(module, &path, &mut HashSet::new())?;
-            files.extend(found.into_iter().map(|(ResolvedPath::Item(file) | ResolvedPath::Module(file))| file));
+            let targets = self.resolve(module, &path, &mut HashSet::new())?;
+            files.extend(targets.into_iter().map(|(ResolvedPath::Item(file) | ResolvedPath::Module(file))| file));
         }
         Ok(files)
     }
@@ -223,24 +223,24 @@ impl Tree {
         let mut on: Vec<Vec<String>> = imported.map(|i| [i.path.as_slice(), rest].concat()).collect();
         on.retain(|path| path.as_slice() != [name.as_str()]);
         let behind: Vec<_> = says.imports.iter().filter(|i| i.name == "*").map(|i| i.path.clone()).collect();
-        let mut found = Vec::new();
+        let mut targets = Vec::new();
         if is_child {
             let child = self.child(&module, name)?;
-            found = self.walk(child, rest, seen)?;
+            targets = self.walk(child, rest, seen)?;
         } else if on.is_empty() {
             // Defined here, or behind a glob.
-            found.push(ResolvedPath::Item(module.clone()));
+            targets.push(ResolvedPath::Item(module.clone()));
             for path in behind {
                 for all in self.resolve(&module, &path, seen)? {
                     let (ResolvedPath::Item(file) | ResolvedPath::Module(file)) = all;
-                    found.extend(self.behind(&file)?.into_iter().map(ResolvedPath::Item));
+                    targets.extend(self.behind(&file)?.into_iter().map(ResolvedPath::Item));
                 }
             }
         }
         for path in on {
-            found.extend(self.resolve(&module, &path, seen)?);
+            targets.extend(self.resolve(&module, &path, seen)?);
         }
-        Ok(found)
+        Ok(targets)
     }
 
     fn child(&self, module: &str, name: &str) -> Result<String, String> {
@@ -277,11 +277,11 @@ impl Tree {
             )
         };
         let names: Vec<String> = self.text(file)?.lines().filter_map(named).collect();
-        let found = |name: &String| {
+        let header_place = |name: &String| {
             let places = [beside(parent(file), name), beside(HEADERS, name)];
             places.into_iter().find(|p| self.place(p).is_file()).ok_or_else(|| format!("{file}: no header {name}"))
         };
-        names.iter().map(found).collect()
+        names.iter().map(header_place).collect()
     }
 
     fn one(&mut self, file: &str) -> Result<&mut One, String> {

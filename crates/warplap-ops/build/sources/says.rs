@@ -127,16 +127,16 @@ impl Says {
 
 /// The path that begins here: `a::b::c`.
 fn path<'t>(all: &[Token<'t>]) -> Vec<&'t str> {
-    let mut found = Vec::new();
+    let mut segments = Vec::new();
     let mut rest = all;
     while let [Word(word), after @ ..] = rest {
-        found.push(*word);
+        segments.push(*word);
         match after {
             [Colons, next @ ..] => rest = next,
             _ => break,
         }
     }
-    found
+    segments
 }
 
 /// A path written so many inline modules deep, as the file itself would write it.

@@ -44,8 +44,8 @@ pub(crate) fn seconds() -> f64 {
 
 /// Two numbers of the command line, or those that are usual.
 pub(crate) fn numbers(words: impl Iterator<Item = String>, usual: [u64; 2]) -> [u64; 2] {
-    let mut given = words.map(|w| w.parse().ok());
-    usual.map(|number| given.next().flatten().unwrap_or(number))
+    let mut values = words.map(|w| w.parse().ok());
+    usual.map(|number| values.next().flatten().unwrap_or(number))
 }
 
 /// Right answers and others, by variant.

@@ -29,7 +29,7 @@ fn the_right_answer_is_the_plain_loops() {
             let kv = h / p.group();
             let has = if p.lengths { inputs[slot::LENGTHS].at(b as usize) as u64 } else { p.sk };
             // Which batch or page a key is in, and its place there.
-            let lies = |j: u64| match p.paged {
+            let place_of_key = |j: u64| match p.paged {
                 None => Some((b, j)),
                 Some(Paged { page, .. }) => {
                     let number = inputs[slot::TABLE].at((b * p.sk.div_ceil(page) + j / page) as usize);
@@ -37,7 +37,7 @@ fn the_right_answer_is_the_plain_loops() {
                 }
             };
             let weight = |j: u64| {
-                let Some((piece, place)) = lies(j).filter(|_| j < has) else { return 0.0 };
+                let Some((piece, place)) = place_of_key(j).filter(|_| j < has) else { return 0.0 };
                 let dot: f64 = (0..p.d)
                     .map(|x| {
                         at(&inputs[slot::Q], p.q_strides(), b, h, i, x)
@@ -59,25 +59,27 @@ fn the_right_answer_is_the_plain_loops() {
                     return 0.0;
                 }
                 let scaled = dot * f64::from(p.scale());
-                let bent = p.softcap().map_or(scaled, |c| f64::from(c) * (scaled / f64::from(c)).tanh());
+                let capped_score = p.softcap().map_or(scaled, |c| f64::from(c) * (scaled / f64::from(c)).tanh());
                 let lean = if p.alibi { inputs[slot::SLOPES].at(h as usize) * away.abs() as f64 } else { 0.0 };
-                (bent - lean + added).exp()
+                (capped_score - lean + added).exp()
             };
             let sum: f64 = (0..p.sk).map(weight).sum();
             if p.lse {
-                let found = answers[1].values[((b * p.h + h) * p.sq + i) as usize];
-                assert!(found == sum.ln() || (found - sum.ln()).abs() < 1e-12, "{text}: {found}");
+                let actual_lse = answers[1].values[((b * p.h + h) * p.sq + i) as usize];
+                assert!(actual_lse == sum.ln() || (actual_lse - sum.ln()).abs() < 1e-12, "{text}: {actual_lse}");
             }
             for x in 0..p.dv {
                 let drops = drops(&p, &inputs[slot::SEED], (b * p.h + h) as usize);
                 let kept = |j: u64| drops.map_or(1.0, |d| f64::from(d.factor(i as usize, j as usize)));
-                let value =
-                    |j: u64| lies(j).map_or(0.0, |(piece, j)| at(&inputs[slot::V], p.v_strides(), piece, kv, j, x));
+                let value = |j: u64| {
+                    place_of_key(j).map_or(0.0, |(piece, j)| at(&inputs[slot::V], p.v_strides(), piece, kv, j, x))
+                };
                 let total: f64 = (0..p.sk).map(|j| weight(j) * kept(j) * value(j)).sum();
                 let right = if sum > 0.0 { total / sum } else { 0.0 };
                 let o = p.o_strides();
-                let found = answer.values[b as usize * o.batch + h as usize * o.head + i as usize * o.row + x as usize];
-                assert!((found - right).abs() < 1e-12, "{text}: {found} is not {right}");
+                let actual =
+                    answer.values[b as usize * o.batch + h as usize * o.head + i as usize * o.row + x as usize];
+                assert!((actual - right).abs() < 1e-12, "{text}: {actual} is not {right}");
             }
         }
     }
@@ -93,7 +95,7 @@ fn packed_sequences_are_attended_to_one_by_one() {
     ] {
         let p = Attention::parse(&format!("b=4,tq=15,tk=20,{text}")).unwrap();
         let inputs = Attention::draw(&p, &mut fastrand::Rng::with_seed(5));
-        let found = Attention::answer(&p, &inputs);
+        let answers = Attention::answer(&p, &inputs);
         let batches = Batches::of(&p, [&inputs[slot::OFFSETS_Q], &inputs[slot::OFFSETS_K]]);
         let mut rows = 0;
         for b in 0..4 {
@@ -105,29 +107,29 @@ fn packed_sequences_are_attended_to_one_by_one() {
             let mut one = p;
             (one.b, one.sq, one.sk, one.packed) = (1, own.len() as u64, met.len() as u64, None);
             // Each tensor's rows of this sequence, in the order of the problem.
-            let cut = |slot: usize, lies: Strides, heads: u64, rows: &Range<usize>, width: u64, to: Strides| {
+            let cut = |slot: usize, strides: Strides, heads: u64, rows: &Range<usize>, width: u64, to: Strides| {
                 let all = inputs[slot].to_f64();
                 let mut part = vec![0.0; heads as usize * rows.len() * width as usize];
                 for (h, i) in (0..heads as usize).flat_map(|h| rows.clone().map(move |i| (h, i))) {
-                    let (from, to) = (h * lies.head + i * lies.row, h * to.head + (i - rows.start) * to.row);
+                    let (from, to) = (h * strides.head + i * strides.row, h * to.head + (i - rows.start) * to.row);
                     part[to..to + width as usize].copy_from_slice(&all[from..from + width as usize]);
                 }
                 Array::from_f64(p.dtype, part)
             };
-            let mut given = inputs.clone();
-            given[slot::Q] = cut(slot::Q, p.q_strides(), p.h, &own, p.d, one.q_strides());
-            given[slot::K] = cut(slot::K, p.k_strides(), p.hkv, &met, p.d, one.k_strides());
-            given[slot::V] = cut(slot::V, p.v_strides(), p.hkv, &met, p.dv, one.v_strides());
-            let right = Attention::answer(&one, &given);
+            let mut sequence_inputs = inputs.clone();
+            sequence_inputs[slot::Q] = cut(slot::Q, p.q_strides(), p.h, &own, p.d, one.q_strides());
+            sequence_inputs[slot::K] = cut(slot::K, p.k_strides(), p.hkv, &met, p.d, one.k_strides());
+            sequence_inputs[slot::V] = cut(slot::V, p.v_strides(), p.hkv, &met, p.dv, one.v_strides());
+            let right = Attention::answer(&one, &sequence_inputs);
             for (h, i) in (0..p.h as usize).flat_map(|h| own.clone().map(move |i| (h, i))) {
                 let (from, to) = (p.o_strides(), one.o_strides());
                 for x in 0..p.dv as usize {
                     let (a, b) = (h * from.head + i * from.row + x, h * to.head + (i - own.start) * to.row + x);
-                    assert_eq!(found[0].values[a], right[0].values[b], "{text}");
+                    assert_eq!(answers[0].values[a], right[0].values[b], "{text}");
                 }
                 if p.lse {
                     let (a, b) = (h * 15 + i, h * own.len() + i - own.start);
-                    assert_eq!(found[1].values[a], right[1].values[b], "{text}");
+                    assert_eq!(answers[1].values[a], right[1].values[b], "{text}");
                 }
             }
         }

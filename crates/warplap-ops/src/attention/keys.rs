@@ -81,8 +81,8 @@ pub(super) struct Keys {
 
 impl Keys {
     pub(super) fn of(p: &AttentionProblem, inputs: &[Array]) -> Self {
-        let given = |is: bool, at: usize| if is { inputs[at].to_f64() } else { Vec::new() };
-        let (table, lengths) = (given(p.paged.is_some(), slot::TABLE), given(p.lengths, slot::LENGTHS));
+        let values = |is: bool, at: usize| if is { inputs[at].to_f64() } else { Vec::new() };
+        let (table, lengths) = (values(p.paged.is_some(), slot::TABLE), values(p.lengths, slot::LENGTHS));
         Keys { paged: p.paged, table, lengths, sk: p.sk as usize }
     }
 
@@ -103,18 +103,18 @@ impl Keys {
     pub(super) fn gather(
         &self,
         from: &[f64],
-        lies: Strides,
+        strides: Strides,
         [batch, head]: [usize; 2],
         rows: Range<usize>,
         width: usize,
     ) -> Vec<f64> {
         if self.paged.is_none() {
-            return gather(from, lies, [batch, head], rows, width);
+            return gather(from, strides, [batch, head], rows, width);
         }
         let mut rows = vec![0f64; self.sk * width];
         for (key, row) in rows.chunks_exact_mut(width).enumerate() {
             if let Some((page, at)) = self.place(batch, key) {
-                row.copy_from_slice(&from[page * lies.batch + head * lies.head + at * lies.row..][..width]);
+                row.copy_from_slice(&from[page * strides.batch + head * strides.head + at * strides.row..][..width]);
             }
         }
         rows

@@ -42,15 +42,15 @@ impl AttentionProblem {
 
     /// How masks lie in memory; those that are shared have a step of zero.
     pub fn mask_strides(&self) -> Strides {
-        self.lying(self.mask_sides())
+        self.strides_of_masks(self.mask_sides())
     }
 
     /// The same of what is added to every score.
     pub(crate) fn added_strides(&self) -> Strides {
-        self.lying([self.sq, self.sk])
+        self.strides_of_masks([self.sq, self.sk])
     }
 
-    fn lying(&self, [rows, columns]: [u64; 2]) -> Strides {
+    fn strides_of_masks(&self, [rows, columns]: [u64; 2]) -> Strides {
         let ([batches, heads], one) = (self.masks(), (rows * columns) as usize);
         let batch = if batches > 1 { heads as usize * one } else { 0 };
         Strides { batch, head: if heads > 1 { one } else { 0 }, row: columns as usize }

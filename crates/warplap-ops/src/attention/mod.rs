@@ -19,8 +19,8 @@ pub use mask::Mask;
 pub use memory::{Order, Strides};
 pub use packed::Packed;
 pub use problem::AttentionProblem;
-pub(crate) use sight::{Bend, usual_slopes};
 pub use sight::{Corner, Over, Sight};
+pub(crate) use sight::{ScoreMod, usual_slopes};
 pub use tiles::Tiles;
 
 use std::ops::Range;
@@ -91,8 +91,8 @@ impl Op for Attention {
     fn signature(p: &AttentionProblem) -> Signature {
         // One piece that holds all sequences has no dimension of its own.
         let from = usize::from(p.packed.is_some());
-        let lies = |s: Strides| [s.batch, s.head, s.row, 1].map(|step| step as u64);
-        let slot = |slot: Slot, s: Strides| slot.strided(&lies(s)[from..]).aligned(ALIGN);
+        let steps = |s: Strides| [s.batch, s.head, s.row, 1].map(|step| step as u64);
+        let slot = |slot: Slot, s: Strides| slot.strided(&steps(s)[from..]).aligned(ALIGN);
         let ([stretches, rows], [pieces, keys]) = (p.stretches(), p.pieces());
         let input = |name: &'static str, shape: [u64; 4], s| slot(Slot::input(name, p.dtype, &shape[from..]), s);
         let output = |name: &'static str, shape: [u64; 4], s| slot(Slot::output(name, p.dtype, &shape[from..]), s);
@@ -152,7 +152,7 @@ impl Op for Attention {
             let (own, met) = (batches.queries(b), batches.keys(b));
             let (sq, sk) = (own.len(), met.len());
             let sight = p.sight_of(sq, keys.len(b).min(sk));
-            let bend = Bend::with(p, sight);
+            let score_mod = ScoreMod::with(p, sight);
             let nowhere: Vec<bool> = (0..sk).map(|j| keys.place(b, j).is_none()).collect();
             let q = gather(&q, p.q_strides(), [b, h], own.clone(), d);
             let k = keys.gather(&k, p.k_strides(), [b, kv], met.clone(), d);
@@ -170,12 +170,12 @@ impl Op for Attention {
                 let end = sight.of_query(first + rows - 1).end;
                 let mut weights = right::product(rows, sk, d, &q[first * d..], &columns);
                 for (i, row) in weights.chunks_exact_mut(sk).enumerate() {
-                    let lies = p.added_strides();
-                    let at = b * lies.batch + h * lies.head + (first + i) * lies.row;
+                    let strides = p.added_strides();
+                    let at = b * strides.batch + h * strides.head + (first + i) * strides.row;
                     let line = mask.as_ref().map(|m| &m[at..][..sk]);
                     let seen_keys = sight.of_query(first + i);
                     for (j, x) in row.iter_mut().enumerate() {
-                        let score = bend.score(*x, slopes[h], line.map_or(0.0, |m| m[j]), first + i, j).0;
+                        let score = score_mod.score(*x, slopes[h], line.map_or(0.0, |m| m[j]), first + i, j).0;
                         *x = if seen_keys.contains(&j) && !nowhere[j] { score } else { f64::NEG_INFINITY };
                     }
                     let (norm, lse) = softmax(row);
@@ -249,8 +249,8 @@ pub(crate) fn added(p: &AttentionProblem, mask: &Array) -> Option<Vec<f64>> {
 
 /// Whether a mask hides all of these keys from a query of a batch and head.
 pub(crate) fn hides_all(p: &AttentionProblem, mask: &Array, [b, h, i]: [usize; 3], mut keys: Range<usize>) -> bool {
-    let (lies, shift) = (p.mask_strides(), p.mask.tiles().map_or(0, Tiles::shift));
-    let at = b * lies.batch + h * lies.head + (i >> shift) * lies.row;
+    let (strides, shift) = (p.mask_strides(), p.mask.tiles().map_or(0, Tiles::shift));
+    let at = b * strides.batch + h * strides.head + (i >> shift) * strides.row;
     match p.mask {
         Mask::None => false,
         Mask::Add => keys.all(|j| mask.at(at + j) == f64::NEG_INFINITY),
@@ -260,8 +260,8 @@ pub(crate) fn hides_all(p: &AttentionProblem, mask: &Array, [b, h, i]: [usize; 3
 
 /// Which weights of a head are dropped, where some are.
 pub(crate) fn drops(p: &AttentionProblem, seed: &Array, head: usize) -> Option<Drops> {
-    let given = || [0, 1].map(|i| seed.at(i) as i64 as u64);
-    (p.dropout() > 0.0).then(|| Drops::new(Dropout::new(p.dropout()), given(), head as u64))
+    let seed_words = || [0, 1].map(|i| seed.at(i) as i64 as u64);
+    (p.dropout() > 0.0).then(|| Drops::new(Dropout::new(p.dropout()), seed_words(), head as u64))
 }
 
 /// How large what is bent and taken from scores may be, for slopes as they are drawn.

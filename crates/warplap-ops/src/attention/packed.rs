@@ -118,11 +118,11 @@ mod tests {
         #[test]
         fn lengths_make_up_the_total(batches in 1u64..40, longest in 1u64..300, part in 0f64..=1.0) {
             let total = ((batches * longest) as f64 * part) as u64;
-            let found = lengths(total, longest, batches);
-            prop_assert_eq!(found.iter().sum::<u64>(), total);
-            prop_assert_eq!(found.len() as u64, batches);
-            prop_assert!(found.iter().all(|n| *n <= longest));
-            prop_assert_eq!(found[0], longest.min(total));
+            let sizes = lengths(total, longest, batches);
+            prop_assert_eq!(sizes.iter().sum::<u64>(), total);
+            prop_assert_eq!(sizes.len() as u64, batches);
+            prop_assert!(sizes.iter().all(|n| *n <= longest));
+            prop_assert_eq!(sizes[0], longest.min(total));
         }
 
         #[test]

@@ -161,7 +161,7 @@ impl AttentionProblem {
     }
 
     /// Whether scores are more than products with a scale and something added.
-    pub fn is_bent(&self) -> bool {
+    pub fn has_score_mod(&self) -> bool {
         self.softcap != 0 || self.alibi || matches!(self.mask, Mask::Bool | Mask::Tiles(_))
     }
 

@@ -80,29 +80,29 @@ impl Sight {
 
 /// What becomes of the product of a query and a key, in double precision.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bend {
+pub(crate) struct ScoreMod {
     scale: f64,
     cap: Option<f64>,
     sight: Sight,
 }
 
-impl Bend {
+impl ScoreMod {
     /// Of a batch that sees so far.
     pub(crate) fn with(p: &AttentionProblem, sight: Sight) -> Self {
-        Bend { scale: f64::from(p.scale()), cap: p.softcap().map(f64::from), sight }
+        ScoreMod { scale: f64::from(p.scale()), cap: p.softcap().map(f64::from), sight }
     }
 
     /// The score and how steeply it grows with the scaled product.
     pub(crate) fn score(&self, product: f64, slope: f64, added: f64, query: usize, key: usize) -> (f64, f64) {
         let scaled = product * self.scale;
-        let (bent, steep) = match self.cap {
+        let (capped_score, steep) = match self.cap {
             None => (scaled, 1.0),
             Some(cap) => {
                 let tanh = (scaled / cap).tanh();
                 (cap * tanh, 1.0 - tanh * tanh)
             }
         };
-        (bent - slope * self.sight.distance(query, key) as f64 + added, steep)
+        (capped_score - slope * self.sight.distance(query, key) as f64 + added, steep)
     }
 }
 
@@ -138,14 +138,14 @@ mod tests {
             let (sq, sk) = (p.sq as usize, p.sk as usize);
             let mut pairs = 0;
             for i in 0..sq {
-                let found: Vec<usize> = p.sight().of_query(i).collect();
-                assert_eq!(found, (0..sk).filter(|j| sees(i, *j)).collect::<Vec<_>>(), "{text}: query {i}");
-                pairs += found.len() as u64;
+                let keys: Vec<usize> = p.sight().of_query(i).collect();
+                assert_eq!(keys, (0..sk).filter(|j| sees(i, *j)).collect::<Vec<_>>(), "{text}: query {i}");
+                pairs += keys.len() as u64;
             }
             assert_eq!(p.pairs(), pairs, "{text}");
             for j in 0..sk {
-                let found: Vec<usize> = p.sight().of_keys(j..j + 1, sq).collect();
-                assert_eq!(found, (0..sq).filter(|i| sees(*i, j)).collect::<Vec<_>>(), "{text}: key {j}");
+                let queries: Vec<usize> = p.sight().of_keys(j..j + 1, sq).collect();
+                assert_eq!(queries, (0..sq).filter(|i| sees(*i, j)).collect::<Vec<_>>(), "{text}: key {j}");
             }
         }
     }

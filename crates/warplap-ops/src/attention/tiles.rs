@@ -35,7 +35,7 @@ impl Tiles {
                 (side, _) => Err(ProblemError::value("tile", side, beside)),
             };
         };
-        let or = |given: u64, usual: u64| if given == 0 { usual } else { given };
+        let or = |value: u64, usual: u64| if value == 0 { usual } else { value };
         let tiles = Tiles { side: or(side, USUAL_SIDE), live: or(live, USUAL_LIVE) };
         if !tiles.side.is_power_of_two() || !(32..=1024).contains(&tiles.side) {
             return Err(ProblemError::value("tile", tiles.side, "a power of two from 32 to 1024"));

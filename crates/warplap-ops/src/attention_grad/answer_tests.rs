@@ -3,7 +3,7 @@ use crate::attention::{Corner, Mask};
 
 /// Every gradient by plain loops over the formulas.
 fn by_hand(p: &AttentionProblem, inputs: &[Array]) -> [Vec<f64>; 3] {
-    let mut found = [p.q_len(), p.k_len(), p.v_len()].map(|len| vec![0f64; len]);
+    let mut gradients = [p.q_len(), p.k_len(), p.v_len()].map(|len| vec![0f64; len]);
     let at = |s: Strides, b: u64, h: u64, i: u64| b as usize * s.batch + h as usize * s.head + i as usize * s.row;
     let dot = |a: usize, x: usize, c: usize, y: usize, n: u64| -> f64 {
         (0..n as usize).map(|e| inputs[a].at(x + e) * inputs[c].at(y + e)).sum()
@@ -40,20 +40,20 @@ fn by_hand(p: &AttentionProblem, inputs: &[Array]) -> [Vec<f64>; 3] {
             let lean = if p.alibi { inputs[slot::SLOPES].at(h as usize) * (j as i64 - own).abs() as f64 } else { 0.0 };
             let scaled = dot(slot::Q, q, slot::K, k, p.d) * f64::from(p.scale());
             let tanh = p.softcap().map_or(0.0, |c| (scaled / f64::from(c)).tanh());
-            let bent = p.softcap().map_or(scaled, |c| f64::from(c) * tanh);
-            let weight = (bent - lean + added - lse).exp();
+            let capped_score = p.softcap().map_or(scaled, |c| f64::from(c) * tanh);
+            let weight = (capped_score - lean + added - lse).exp();
             let drops = drops(p, &inputs[slot::SEED], (b * p.h + h) as usize);
             let kept = drops.map_or(1.0, |drops| f64::from(drops.factor(i as usize, j as usize)));
             let slope = weight * (dot(slot::GRAD, o, slot::V, v, p.dv) * kept - delta) * f64::from(p.scale());
             let slope = slope * (1.0 - tanh * tanh);
             for e in 0..p.d as usize {
-                found[0][q + e] += slope * inputs[slot::K].at(k + e);
-                found[1][k + e] += slope * inputs[slot::Q].at(q + e);
+                gradients[0][q + e] += slope * inputs[slot::K].at(k + e);
+                gradients[1][k + e] += slope * inputs[slot::Q].at(q + e);
             }
-            (0..p.dv as usize).for_each(|e| found[2][v + e] += weight * kept * inputs[slot::GRAD].at(o + e));
+            (0..p.dv as usize).for_each(|e| gradients[2][v + e] += weight * kept * inputs[slot::GRAD].at(o + e));
         }
     }
-    found
+    gradients
 }
 
 const PROBLEMS: [&str; 12] = [
@@ -79,8 +79,8 @@ fn the_right_answer_is_the_plain_loops() {
         let answers = AttentionGrad::answer(&p, &inputs);
         for (answer, right) in answers.iter().zip(by_hand(&p.0, &inputs)) {
             assert_eq!(answer.values.len(), right.len());
-            for (found, right) in answer.values.iter().zip(&right) {
-                assert!((found - right).abs() <= 1e-11 * (1.0 + right.abs()), "{text}: {found} is not {right}");
+            for (actual, right) in answer.values.iter().zip(&right) {
+                assert!((actual - right).abs() <= 1e-11 * (1.0 + right.abs()), "{text}: {actual} is not {right}");
             }
         }
     }
@@ -108,9 +108,10 @@ fn it_is_the_gradient_of_attention() {
         let mut inputs = AttentionGrad::draw(&p, &mut fastrand::Rng::with_seed(6));
         let forward = |inputs: &[Array]| {
             let none = [Array::none(), Array::none()];
-            let given = [&inputs[..slot::GRAD], &inputs[slot::SLOPES..=slot::SEED], &none, &inputs[slot::OFFSETS_Q..]];
-            let given = given.concat();
-            Attention::answer(&p.0, &given).remove(0).values
+            let forward_inputs =
+                [&inputs[..slot::GRAD], &inputs[slot::SLOPES..=slot::SEED], &none, &inputs[slot::OFFSETS_Q..]];
+            let forward_inputs = forward_inputs.concat();
+            Attention::answer(&p.0, &forward_inputs).remove(0).values
         };
         inputs[slot::OUT] = Array::F32(forward(&inputs).into_iter().map(|x| x as f32).collect());
         let answers = AttentionGrad::answer(&p, &inputs);
@@ -127,8 +128,8 @@ fn it_is_the_gradient_of_attention() {
                 };
                 let ((above, high), (below, low)) = (moved(1e-3), moved(-1e-3));
                 let slope = (high - low) / (above - below);
-                let found = answer.values[i];
-                assert!((found - slope).abs() < 1e-4 * (1.0 + slope.abs()), "{text} slot {place}: {found}, {slope}");
+                let actual = answer.values[i];
+                assert!((actual - slope).abs() < 1e-4 * (1.0 + slope.abs()), "{text} slot {place}: {actual}, {slope}");
             }
         }
     }

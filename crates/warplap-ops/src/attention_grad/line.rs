@@ -3,13 +3,13 @@
 
 use std::ops::Range;
 
-use crate::attention::Bend;
+use crate::attention::ScoreMod;
 use crate::philox::Drops;
 
 /// What a query needs to weigh its keys.
 pub(crate) struct Line<'a> {
     /// What becomes of products.
-    pub(crate) bend: Bend,
+    pub(crate) score_mod: ScoreMod,
     /// The keys that it sees.
     pub(crate) keys: Range<usize>,
     /// Its log-sum-exp.
@@ -42,7 +42,7 @@ impl Line<'_> {
     /// Of the products of q and k, and of dO and v.
     pub(crate) fn pair(&self, key: usize, product: f64, dp: f64) -> Pair {
         let added = self.mask.map_or(0.0, |m| m[key]);
-        let (score, steep) = self.bend.score(product, self.lean, added, self.row, key);
+        let (score, steep) = self.score_mod.score(product, self.lean, added, self.row, key);
         let hidden = !self.keys.contains(&key) || self.lse == f64::NEG_INFINITY;
         let weight = if hidden { 0.0 } else { (score - self.lse).exp() };
         let kept = self.drops.map_or(1.0, |drops| f64::from(drops.factor(self.row, key)));

@@ -25,7 +25,7 @@ use warplap_core::slot::{Role, Signature, Slot};
 use crate::attention::packed::Batches;
 use crate::attention::slot as forward;
 use crate::attention::{
-    Attention, AttentionProblem, Bend, QUERY_SPREAD, Strides, added, drops, gather, hides_all, offsets,
+    Attention, AttentionProblem, QUERY_SPREAD, ScoreMod, Strides, added, drops, gather, hides_all, offsets,
 };
 use crate::right;
 use line::Line;
@@ -113,8 +113,8 @@ impl Op for AttentionGrad {
     }
 
     fn answer(AttentionGradProblem(p): &AttentionGradProblem, inputs: &[Array]) -> Vec<Answer> {
-        let given = [slot::Q, slot::K, slot::V, slot::OUT, slot::GRAD, slot::LSE].map(|i| inputs[i].to_f64());
-        let [q, k, v, out, grad, lse] = &given;
+        let wide_inputs = [slot::Q, slot::K, slot::V, slot::OUT, slot::GRAD, slot::LSE].map(|i| inputs[i].to_f64());
+        let [q, k, v, out, grad, lse] = &wide_inputs;
         let mask = added(p, &inputs[slot::MASK]);
         let leans = if p.alibi { inputs[slot::SLOPES].to_f64() } else { vec![0.0; p.h as usize] };
         let batches = Batches::of(p, offsets(p, inputs, [slot::OFFSETS_Q, slot::OFFSETS_K]));
@@ -129,7 +129,7 @@ impl Op for AttentionGrad {
                 continue;
             }
             let sight = p.sight_of(sq, sk);
-            let bend = Bend::with(p, sight);
+            let score_mod = ScoreMod::with(p, sight);
             let keys = gather(k, p.k_strides(), [b, kv], met.clone(), d);
             let values = gather(v, p.v_strides(), [b, kv], met.clone(), dv);
             let (turned_keys, turned_values) = (turned(sk, d, &keys), turned(sk, dv, &values));
@@ -148,11 +148,12 @@ impl Op for AttentionGrad {
                     for i in 0..rows {
                         let row = first + i;
                         let delta: f64 = (0..dv).map(|x| g[i * dv + x] * o[row * dv + x]).sum();
-                        let (sums, lies) = (p.lse_strides(), p.added_strides());
-                        let mask = mask.as_ref().map(|m| &m[b * lies.batch + h * lies.head + row * lies.row..][..sk]);
+                        let (sums, strides) = (p.lse_strides(), p.added_strides());
+                        let mask =
+                            mask.as_ref().map(|m| &m[b * strides.batch + h * strides.head + row * strides.row..][..sk]);
                         let lse = lse[b * sums.batch + h * sums.head + own.start + row];
                         let line =
-                            Line { bend, keys: sight.of_query(row), lse, delta, lean: leans[h], mask, drops, row };
+                            Line { score_mod, keys: sight.of_query(row), lse, delta, lean: leans[h], mask, drops, row };
                         for j in 0..sk {
                             let at = i * sk + j;
                             let pair = line.pair(j, weights[at], slopes[at]);
@@ -212,7 +213,7 @@ fn lse(
     let d = p.d as usize;
     let (q, scale) = (inputs[slot::Q].to_f64(), f64::from(p.scale()));
     let exact = is_exact(p);
-    let (lies, sums) = (p.added_strides(), p.lse_strides());
+    let (strides, sums) = (p.added_strides(), p.lse_strides());
     let batches = Batches::of(p, [&starts[0], &starts[1]]);
     let leans = if p.alibi { slopes.to_f64() } else { vec![0.0; p.h as usize] };
     let k = if exact { inputs[slot::K].to_f64() } else { Vec::new() };
@@ -224,7 +225,7 @@ fn lse(
         let (own, met) = (batches.queries(b), batches.keys(b));
         let (sq, sk) = (own.len(), met.len());
         let sight = p.sight_of(sq, sk);
-        let bend = Bend::with(p, sight);
+        let score_mod = ScoreMod::with(p, sight);
         let queries = gather(&q, p.q_strides(), [b, h], own.clone(), d);
         let scores = exact.then(|| {
             let keys = gather(&k, p.k_strides(), [b, h / p.group() as usize], met, d);
@@ -234,7 +235,7 @@ fn lse(
             let seen = sight.of_query(i);
             let line = match mask.is_empty() {
                 true => &[][..],
-                false => &mask[b * lies.batch + h * lies.head + i * lies.row..][..sk],
+                false => &mask[b * strides.batch + h * strides.head + i * strides.row..][..sk],
             };
             if seen.is_empty() || hides_all(p, &inputs[slot::MASK], [b, h, i], seen.clone()) {
                 continue;
@@ -242,7 +243,7 @@ fn lse(
             let value = match &scores {
                 Some(scores) => {
                     let added = |j: usize| line.get(j).copied().unwrap_or(0.0);
-                    let score = |j: usize| bend.score(scores[i * sk + j], leans[h], added(j), i, j).0;
+                    let score = |j: usize| score_mod.score(scores[i * sk + j], leans[h], added(j), i, j).0;
                     let row: Vec<f64> = seen.map(score).collect();
                     let most = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                     most + row.iter().map(|s| (s - most).exp()).sum::<f64>().ln()
@@ -270,9 +271,9 @@ pub(crate) fn turned(rows: usize, columns: usize, from: &[f64]) -> Vec<f64> {
 }
 
 /// Puts rows of a head in their place.
-fn scatter(to: &mut [f64], lies: Strides, [batch, head, first]: [usize; 3], width: usize, rows: &[f64], scale: f64) {
+fn scatter(to: &mut [f64], strides: Strides, [batch, head, first]: [usize; 3], width: usize, rows: &[f64], scale: f64) {
     for (i, row) in rows.chunks_exact(width).enumerate() {
-        let at = batch * lies.batch + head * lies.head + (first + i) * lies.row;
+        let at = batch * strides.batch + head * strides.head + (first + i) * strides.row;
         to[at..at + width].iter_mut().zip(row).for_each(|(to, x)| *to = x * scale);
     }
 }

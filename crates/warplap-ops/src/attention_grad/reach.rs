@@ -48,14 +48,14 @@ impl Reach {
     pub(crate) const PLACES: usize = 14;
 
     /// What a GPU found: norms as squares.
-    pub(crate) fn of(found: &[f64]) -> Self {
-        let root = |i: usize| found[i].sqrt();
+    pub(crate) fn of(magnitudes: &[f64]) -> Self {
+        let root = |i: usize| magnitudes[i].sqrt();
         Reach {
             norms: std::array::from_fn(root),
-            elements: std::array::from_fn(|i| found[5 + i]),
-            query: [found[8], root(9)],
-            key: [found[10], root(11), root(12)],
-            lse: found[13],
+            elements: std::array::from_fn(|i| magnitudes[5 + i]),
+            query: [magnitudes[8], root(9)],
+            key: [magnitudes[10], root(11), root(12)],
+            lse: magnitudes[13],
         }
     }
 

@@ -9,7 +9,7 @@ fn by_hand(p: &AttentionProblem, inputs: &[Array]) -> Vec<f64> {
         (first..first + n as usize).map(|at| inputs[slot].at(at)).collect()
     };
     let dot = |a: &[f64], b: &[f64]| -> f64 { a.iter().zip(b).map(|(x, y)| x * y).sum() };
-    let mut found = vec![0f64; p.mask_len()];
+    let mut gradient = vec![0f64; p.mask_len()];
     for (b, h, i) in (0..p.b).flat_map(|b| (0..p.h).flat_map(move |h| (0..p.sq).map(move |i| (b, h, i)))) {
         let (q, g) = (row(slot::Q, p.q_strides(), [b, h, i], p.d), row(slot::GRAD, p.o_strides(), [b, h, i], p.dv));
         let delta = dot(&g, &row(slot::OUT, p.o_strides(), [b, h, i], p.dv));
@@ -22,18 +22,18 @@ fn by_hand(p: &AttentionProblem, inputs: &[Array]) -> Vec<f64> {
             }
             let met = [b, h / p.group(), j];
             let (k, v) = (row(slot::K, p.k_strides(), met, p.d), row(slot::V, p.v_strides(), met, p.dv));
-            let lies = p.mask_strides();
-            let at = b as usize * lies.batch + h as usize * lies.head + i as usize * lies.row + j as usize;
+            let strides = p.mask_strides();
+            let at = b as usize * strides.batch + h as usize * strides.head + i as usize * strides.row + j as usize;
             let scaled = dot(&q, &k) * f64::from(p.scale());
-            let bent = p.softcap().map_or(scaled, |c| f64::from(c) * (scaled / f64::from(c)).tanh());
+            let capped_score = p.softcap().map_or(scaled, |c| f64::from(c) * (scaled / f64::from(c)).tanh());
             let lean = if p.alibi { inputs[slot::SLOPES].at(h as usize) * away.abs() as f64 } else { 0.0 };
-            let weight = (bent - lean + inputs[slot::MASK].at(at) - lse).exp();
+            let weight = (capped_score - lean + inputs[slot::MASK].at(at) - lse).exp();
             let drops = drops(p, &inputs[slot::SEED], (b * p.h + h) as usize);
             let kept = drops.map_or(1.0, |drops| f64::from(drops.factor(i as usize, j as usize)));
-            found[at] += weight * (dot(&g, &v) * kept - delta);
+            gradient[at] += weight * (dot(&g, &v) * kept - delta);
         }
     }
-    found
+    gradient
 }
 
 const PROBLEMS: [&str; 8] = [
@@ -58,8 +58,8 @@ fn the_right_answer_is_the_plain_loops() {
         let inputs = AttentionMaskGrad::draw(&p, &mut fastrand::Rng::with_seed(5));
         let answer = AttentionMaskGrad::answer(&p, &inputs).remove(0);
         assert_eq!(answer.values.len(), p.0.mask_len());
-        for (found, right) in answer.values.iter().zip(by_hand(&p.0, &inputs)) {
-            assert!((found - right).abs() <= 1e-11 * (1.0 + right.abs()), "{text}: {found} is not {right}");
+        for (actual, right) in answer.values.iter().zip(by_hand(&p.0, &inputs)) {
+            assert!((actual - right).abs() <= 1e-11 * (1.0 + right.abs()), "{text}: {actual} is not {right}");
         }
     }
 }
@@ -76,11 +76,11 @@ fn it_is_the_gradient_of_attention() {
         let p = problem(text);
         let mut inputs = AttentionMaskGrad::draw(&p, &mut fastrand::Rng::with_seed(6));
         let forward = |inputs: &[Array]| {
-            let mut given = vec![Array::none(); forward::OFFSETS_K + 1];
-            given[..slot::OUT].clone_from_slice(&inputs[..slot::OUT]);
-            given[forward::SLOPES] = inputs[slot::SLOPES].clone();
-            given[forward::SEED] = inputs[slot::SEED].clone();
-            Attention::answer(&p.0, &given).remove(0).values
+            let mut forward_inputs = vec![Array::none(); forward::OFFSETS_K + 1];
+            forward_inputs[..slot::OUT].clone_from_slice(&inputs[..slot::OUT]);
+            forward_inputs[forward::SLOPES] = inputs[slot::SLOPES].clone();
+            forward_inputs[forward::SEED] = inputs[slot::SEED].clone();
+            Attention::answer(&p.0, &forward_inputs).remove(0).values
         };
         inputs[slot::OUT] = Array::F32(forward(&inputs).into_iter().map(|x| x as f32).collect());
         let answer = AttentionMaskGrad::answer(&p, &inputs).remove(0);
@@ -97,8 +97,8 @@ fn it_is_the_gradient_of_attention() {
             let ((above, high), (below, low)) = (moved(1e-3), moved(-1e-3));
             // What is hidden stays hidden.
             let slope = if above == f64::NEG_INFINITY { 0.0 } else { (high - low) / (above - below) };
-            let found = answer.values[i];
-            assert!((found - slope).abs() < 1e-4 * (1.0 + slope.abs()), "{text} entry {i}: {found}, {slope}");
+            let actual = answer.values[i];
+            assert!((actual - slope).abs() < 1e-4 * (1.0 + slope.abs()), "{text} entry {i}: {actual}, {slope}");
         }
     }
 }

@@ -18,7 +18,7 @@ use warplap_core::array::Array;
 use warplap_core::op::{Answer, Op};
 use warplap_core::slot::{Role, Signature, Slot};
 
-use crate::attention::{AttentionProblem, Bend, added, drops, gather};
+use crate::attention::{AttentionProblem, ScoreMod, added, drops, gather};
 use crate::attention_grad::line::Line;
 use crate::attention_grad::reach::Reach;
 use crate::attention_grad::slot as all;
@@ -68,13 +68,13 @@ impl Op for AttentionMaskGrad {
     }
 
     fn answer(AttentionMaskGradProblem(p): &AttentionMaskGradProblem, inputs: &[Array]) -> Vec<Answer> {
-        let given = [slot::Q, slot::K, slot::V, slot::OUT, slot::GRAD, slot::LSE].map(|i| inputs[i].to_f64());
-        let [q, k, v, out, grad, lse] = &given;
+        let wide_inputs = [slot::Q, slot::K, slot::V, slot::OUT, slot::GRAD, slot::LSE].map(|i| inputs[i].to_f64());
+        let [q, k, v, out, grad, lse] = &wide_inputs;
         let mask = added(p, &inputs[slot::MASK]).unwrap_or_default();
         let leans = if p.alibi { inputs[slot::SLOPES].to_f64() } else { vec![0.0; p.h as usize] };
         let (sq, sk, d, dv) = (p.sq as usize, p.sk as usize, p.d as usize, p.dv as usize);
-        let (sight, lies) = (p.sight(), p.mask_strides());
-        let bend = Bend::with(p, sight);
+        let (sight, strides) = (p.sight(), p.mask_strides());
+        let score_mod = ScoreMod::with(p, sight);
         let (mut values, mut met) = (vec![0f64; p.mask_len()], vec![0f64; p.mask_len()]);
         let mut reach = Reach::new(lse);
         for head in 0..(p.b * p.h) as usize {
@@ -92,10 +92,10 @@ impl Op for AttentionMaskGrad {
                 let slopes = right::product(rows, sk, dv, &g[first * dv..], &these);
                 for i in 0..rows {
                     let row = first + i;
-                    let at = b * lies.batch + h * lies.head + row * lies.row;
+                    let at = b * strides.batch + h * strides.head + row * strides.row;
                     let delta = (0..dv).map(|x| g[row * dv + x] * o[row * dv + x]).sum();
                     let (lean, lse, mask) = (leans[h], lse[head * sq + row], Some(&mask[at..][..sk]));
-                    let line = Line { bend, keys: sight.of_query(row), lse, delta, lean, mask, drops, row };
+                    let line = Line { score_mod, keys: sight.of_query(row), lse, delta, lean, mask, drops, row };
                     for j in 0..sk {
                         let pair = line.pair(j, products[i * sk + j], slopes[i * sk + j]);
                         values[at + j] += pair.slope;

@@ -248,15 +248,15 @@ mod tests {
         let p = Bsr::parse("m=128,k=2048,n=40,bs=64,density=0.5,dtype=f8e4m3,alpha=0.25").unwrap();
         let inputs = Bsr::draw(&p, &mut fastrand::Rng::with_seed(4));
         let right = &Bsr::answer(&p, &inputs)[0];
-        let wrong = |bent: &[Array]| {
-            let got = Bsr::answer(&p, bent)[0].values.clone();
+        let wrong = |inputs: &[Array]| {
+            let got = Bsr::answer(&p, inputs)[0].values.clone();
             right.values.iter().zip(got).filter(|(r, g)| (*r - g).abs() > right.tolerance.allowed(**r)).count()
         };
         // One step of the tensor cores is 32 elements: the first half of the first block of the first row.
-        let mut bent = inputs.clone();
-        let Array::F8E4m3(codes) = &mut bent[slot::VALUES] else { panic!("blocks are bytes") };
+        let mut corrupted_inputs = inputs.clone();
+        let Array::F8E4m3(codes) = &mut corrupted_inputs[slot::VALUES] else { panic!("blocks are bytes") };
         codes[..64 * 64].chunks_mut(64).for_each(|line| line[..32].fill(F8E4m3(0)));
-        assert!(wrong(&bent) > 64 * 40 / 4, "{} of {}", wrong(&bent), 64 * 40);
+        assert!(wrong(&corrupted_inputs) > 64 * 40 / 4, "{} of {}", wrong(&corrupted_inputs), 64 * 40);
         assert_eq!(wrong(&inputs), 0);
     }
 

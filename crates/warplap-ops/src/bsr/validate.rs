@@ -17,56 +17,56 @@ pub enum BsrError {
     #[error(transparent)]
     Shape(#[from] ProblemError),
     /// An array has another length than the problem says.
-    #[error("{array} holds {found} elements: expected {expected}")]
+    #[error("{array} holds {actual} elements: expected {expected}")]
     Count {
         /// `row_ptr`, `col_idx` or `values`.
         array: &'static str,
         /// Elements it holds.
-        found: usize,
+        actual: usize,
         /// Elements it should hold.
         expected: usize,
     },
     /// Row pointers do not start at zero, fall, or end elsewhere than at the number of blocks.
-    #[error("row_ptr[{at}] is {found}: expected {expected}")]
+    #[error("row_ptr[{at}] is {actual}: expected {expected}")]
     RowPointer {
         /// Which pointer.
         at: usize,
         /// Its value.
-        found: i32,
+        actual: i32,
         /// What should stand there.
         expected: String,
     },
     /// A column index lies outside of the matrix.
-    #[error("col_idx[{at}] in block row {row} is {found}: expected 0 to {last}")]
+    #[error("col_idx[{at}] in block row {row} is {actual}: expected 0 to {last}")]
     Column {
         /// Which index.
         at: usize,
         /// Its block row.
         row: usize,
         /// Its value.
-        found: i32,
+        actual: i32,
         /// The last block column.
         last: usize,
     },
     /// The columns of a row are not in rising order.
-    #[error("col_idx[{at}] in block row {row} is {found} after {before}: expected rising columns, each once")]
+    #[error("col_idx[{at}] in block row {row} is {actual} after {before}: expected rising columns, each once")]
     Order {
         /// Which index.
         at: usize,
         /// Its block row.
         row: usize,
         /// Its value.
-        found: i32,
+        actual: i32,
         /// The value before it.
         before: i32,
     },
     /// A block of a turned matrix is said to lie where there is none, or where another one lies.
-    #[error("place[{at}] is {found}: expected 0 to {last}, each once")]
+    #[error("place[{at}] is {actual}: expected 0 to {last}, each once")]
     Place {
         /// Which index.
         at: usize,
         /// Its value.
-        found: i32,
+        actual: i32,
         /// The last stored block.
         last: i64,
     },
@@ -109,12 +109,12 @@ pub fn check_indices(p: &BsrProblem, args: &[Arg<'_, Cpu>]) -> Result<(), Error>
 pub fn validate_places(place: &[i32], p: &BsrProblem) -> Result<(), BsrError> {
     let nnz = p.nnz as usize;
     if place.len() < nnz {
-        return Err(BsrError::Count { array: "place", found: place.len(), expected: nnz });
+        return Err(BsrError::Count { array: "place", actual: place.len(), expected: nnz });
     }
     let mut taken = vec![false; nnz];
-    for (at, &found) in place[..nnz].iter().enumerate() {
-        let free = usize::try_from(found).ok().and_then(|i| taken.get_mut(i)).filter(|t| !**t);
-        *free.ok_or(BsrError::Place { at, found, last: nnz as i64 - 1 })? = true;
+    for (at, &actual) in place[..nnz].iter().enumerate() {
+        let free = usize::try_from(actual).ok().and_then(|i| taken.get_mut(i)).filter(|t| !**t);
+        *free.ok_or(BsrError::Place { at, actual, last: nnz as i64 - 1 })? = true;
     }
     Ok(())
 }
@@ -122,9 +122,9 @@ pub fn validate_places(place: &[i32], p: &BsrProblem) -> Result<(), BsrError> {
 /// Checks row pointers alone; gives the number of blocks and those of the fullest row.
 pub(super) fn check_rows(row_ptr: &[i32], rows: usize, columns: usize) -> Result<(usize, usize), BsrError> {
     if row_ptr.len() != rows + 1 {
-        return Err(BsrError::Count { array: "row_ptr", found: row_ptr.len(), expected: rows + 1 });
+        return Err(BsrError::Count { array: "row_ptr", actual: row_ptr.len(), expected: rows + 1 });
     }
-    let wrong = |at: usize, expected: String| BsrError::RowPointer { at, found: row_ptr[at], expected };
+    let wrong = |at: usize, expected: String| BsrError::RowPointer { at, actual: row_ptr[at], expected };
     if row_ptr[0] != 0 {
         return Err(wrong(0, "0".into()));
     }
@@ -148,25 +148,25 @@ pub fn validate(row_ptr: &[i32], col_idx: &[i32], values_len: usize, p: &BsrProb
     let (nnz, _) = check_rows(row_ptr, p.rows(), p.columns())?;
     if nnz as u64 != p.nnz {
         let expected = format!("{}, the number of blocks", p.nnz);
-        return Err(BsrError::RowPointer { at: p.rows(), found: nnz as i32, expected });
+        return Err(BsrError::RowPointer { at: p.rows(), actual: nnz as i32, expected });
     }
-    for (array, found, expected) in [("col_idx", col_idx.len(), nnz), ("values", values_len, p.values_len())] {
-        if found != expected {
-            return Err(BsrError::Count { array, found, expected });
+    for (array, actual, expected) in [("col_idx", col_idx.len(), nnz), ("values", values_len, p.values_len())] {
+        if actual != expected {
+            return Err(BsrError::Count { array, actual, expected });
         }
     }
     let last = p.columns() - 1;
     for (row, ends) in row_ptr.windows(2).enumerate() {
         let mut before = -1;
         let start = ends[0] as usize;
-        for (at, &found) in (start..).zip(&col_idx[start..ends[1] as usize]) {
-            if found < 0 || found as usize > last {
-                return Err(BsrError::Column { at, row, found, last });
+        for (at, &actual) in (start..).zip(&col_idx[start..ends[1] as usize]) {
+            if actual < 0 || actual as usize > last {
+                return Err(BsrError::Column { at, row, actual, last });
             }
-            if found <= before {
-                return Err(BsrError::Order { at, row, found, before });
+            if actual <= before {
+                return Err(BsrError::Order { at, row, actual, before });
             }
-            before = found;
+            before = actual;
         }
     }
     Ok(())

@@ -52,11 +52,11 @@ pub(super) fn answer(p: &CrossEntropyProblem, inputs: &[Array]) -> Vec<Answer> {
         let rows = values.par_chunks_mut(n).zip(&labels);
         rows.map(|(x, label)| row(p, x, *label, share)).collect::<Vec<_>>()
     };
-    let found: Vec<(f64, f64, Reach)> = in_parallel(|| rows(&mut values));
-    let reach = found.iter().fold(Reach::default(), |most, (_, _, reach)| most.or(*reach));
-    let losses: Vec<f64> = found.iter().map(|f| f.0).collect();
+    let row_results: Vec<(f64, f64, Reach)> = in_parallel(|| rows(&mut values));
+    let reach = row_results.iter().fold(Reach::default(), |most, (_, _, reach)| most.or(*reach));
+    let losses: Vec<f64> = row_results.iter().map(|f| f.0).collect();
     let total = losses.iter().sum::<f64>() * share;
-    let all = [values, losses, found.iter().map(|f| f.1).collect(), vec![total]];
+    let all = [values, losses, row_results.iter().map(|f| f.1).collect(), vec![total]];
     let answers = all.into_iter().zip(tolerances(p, reach, counted));
     in_order(p, answers.map(|(values, tolerance)| Answer { values, tolerance }).collect())
 }

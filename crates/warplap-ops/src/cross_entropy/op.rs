@@ -11,7 +11,7 @@ use warplap_core::slot::{Signature, Slot};
 
 use super::answer;
 use crate::extent::{bounded, rounded};
-use crate::host::bend;
+use crate::host::map_floats;
 
 words! {
     /// What becomes of the losses of all rows.
@@ -193,7 +193,7 @@ impl Op for CrossEntropy {
 
     fn draw(p: &CrossEntropyProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
         let mut inputs = drawn(&Self::signature(p), rng);
-        bend(&mut inputs[slot::LOGITS], p.n as usize, |_, x| x * SPREAD);
+        map_floats(&mut inputs[slot::LOGITS], p.n as usize, |_, x| x * SPREAD);
         // The first row counts, so that somebody does.
         let label = |row: u64| match rng.u64(0..p.n) as i64 {
             _ if row > 0 && rng.u64(0..IGNORED) == 0 => p.ignore,

@@ -18,13 +18,13 @@ const WAIT: &str = "ACQBULK";
 /// Fails where compiled bytes do; says so once where nobody can look.
 pub(crate) fn check(image: &[u8], what: &str) {
     static TOOL: LazyLock<Option<PathBuf>> = LazyLock::new(|| {
-        let found = tool();
-        if found.is_none() {
+        let path = tool();
+        if path.is_none() {
             use std::io::Write;
             let why = "no nvdisasm on PATH, in WARPLAP_NVDISASM or in a Python package triton below the target folder";
             let _ = writeln!(std::io::stderr(), "SKIPPED: nobody looked for loads before the wait in kernels: {why}");
         }
-        found
+        path
     });
     let Some(tool) = &*TOOL else { return };
     static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -47,8 +47,8 @@ fn tool() -> Option<PathBuf> {
         return Some(named.into());
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    if let Some(found) = std::env::split_paths(&path).map(|p| p.join("nvdisasm")).find(|p| p.is_file()) {
-        return Some(found);
+    if let Some(file) = std::env::split_paths(&path).map(|p| p.join("nvdisasm")).find(|p| p.is_file()) {
+        return Some(file);
     }
     // Environments of the Python tests lie in the target folder: target/NAME/lib/pythonX.Y/site-packages.
     let exe = std::env::current_exe().ok()?;

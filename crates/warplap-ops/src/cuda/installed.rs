@@ -35,8 +35,8 @@ fn installed() -> Result<PathBuf, String> {
     // Several tests, threads and processes ask at once: one installs, the others wait.
     let lock = File::create(room.join(".lock")).map_err(|e| said("the environment's lock", e))?;
     lock.lock().map_err(|e| said("the environment's lock", e))?;
-    if let Some(found) = library(&room) {
-        return Ok(found);
+    if let Some(path) = library(&room) {
+        return Ok(path);
     }
     run(Command::new("python3").args(["-m", "venv"]).arg(&room))?;
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", PACKAGE];

@@ -67,8 +67,8 @@ pub(crate) fn addresses<const N: usize>(args: &[Arg<'_, Cuda>], aligns: &Aligns<
 }
 
 #[cold]
-fn miscounted(given: usize, expected: usize) -> Rejection {
-    Rejection::LaunchFailed { reason: format!("{given} arguments were given, the kernel takes {expected}") }
+fn miscounted(count: usize, expected: usize) -> Rejection {
+    Rejection::LaunchFailed { reason: format!("{count} arguments were given, the kernel takes {expected}") }
 }
 
 /// A twin as a variant.
@@ -179,14 +179,14 @@ mod tests {
             Slot::output("c", DType::F16, &[8]).aligned(4),
         ];
         let aligns = Aligns::<3>::of(&Signature(slots.clone())).unwrap();
-        let given = |a, c| {
+        let addresses_of = |a, c| {
             // SAFETY: nothing is launched on them.
             let (a, c) = unsafe { (View::from_raw(a, DType::F16, 8), ViewMut::from_raw(c, DType::F16, 8)) };
             addresses(&[Arg::Read(a), Arg::Absent, Arg::Write(c)], &aligns)
         };
-        assert_eq!(given(32, 20), Ok([32, 0, 20]));
-        assert!(given(24, 20).unwrap_err().to_string().contains("a is not aligned to 16 bytes"));
-        assert!(given(32, 18).unwrap_err().to_string().contains("c is not aligned to 4 bytes"));
+        assert_eq!(addresses_of(32, 20), Ok([32, 0, 20]));
+        assert!(addresses_of(24, 20).unwrap_err().to_string().contains("a is not aligned to 16 bytes"));
+        assert!(addresses_of(32, 18).unwrap_err().to_string().contains("c is not aligned to 4 bytes"));
         assert!(addresses(&[], &aligns).is_err() && Aligns::<2>::of(&Signature(slots)).is_err());
     }
 }

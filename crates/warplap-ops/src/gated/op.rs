@@ -13,7 +13,7 @@ use warplap_core::slot::{Signature, Slot};
 use super::answer;
 use crate::extent::{apart, rounded};
 use crate::gemm::{Activation, Join};
-use crate::host::bend;
+use crate::host::map_floats;
 
 problem! {
     /// The facts of y = act(a), joined with b, rows×n. Rows of y lie one after another without padding.
@@ -152,7 +152,7 @@ impl Op for Gated {
     fn draw(p: &GatedProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
         let mut inputs = drawn(&Self::signature(p), rng);
         let largest = largest(p.dtype);
-        bend(&mut inputs[slot::A], p.lda as usize, |_, a| spread(a, largest));
+        map_floats(&mut inputs[slot::A], p.lda as usize, |_, a| spread(a, largest));
         inputs
     }
 

@@ -101,12 +101,12 @@ fn widened<T: Scalar + Sync>(from: &[T], (lines, length): (usize, usize), ld: us
 }
 
 /// A with every row multiplied with its factor: the product's, in double precision.
-fn scaled(a: &Lines<'_>, p: &GemmProblem, given: impl Fn(usize) -> f64 + Sync) -> Lines<'static> {
+fn scaled(a: &Lines<'_>, p: &GemmProblem, factor_of: impl Fn(usize) -> f64 + Sync) -> Lines<'static> {
     let k = p.k as usize;
     let mut rows = vec![0f64; p.m as usize * k];
     let each = |(i, row): (usize, &mut [f64])| {
         row.iter_mut().enumerate().for_each(|(j, x)| *x = a.numbers[i * a.row + j * a.column]);
-        let factor = p.rms.map_or_else(|| given(i), |rms| rms.factor(row));
+        let factor = p.rms.map_or_else(|| factor_of(i), |rms| rms.factor(row));
         row.iter_mut().for_each(|x| *x *= factor);
     };
     in_parallel(|| rows.par_chunks_mut(k.max(1)).enumerate().for_each(each));

@@ -33,7 +33,7 @@ use warplap_core::op::{Answer, Op, drawn};
 use warplap_core::slot::{Signature, Slot};
 use warplap_core::tolerance::Tolerance;
 
-use crate::host::{bend, bend_places, small_rows};
+use crate::host::{map_floats, map_floats_by_place, small_rows};
 
 /// The operation C = act(A·B + bias), joined with another matrix or another product where a problem has one.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +92,7 @@ impl Op for Gemm {
         let mut inputs = drawn(&Self::signature(p), rng);
         if let Some(rms) = p.rms {
             let (scales, _) = small_rows(p.rows(), rms.eps(), rng);
-            bend(&mut inputs[slot::A], p.lda as usize, |row, x| x * scales[row]);
+            map_floats(&mut inputs[slot::A], p.lda as usize, |row, x| x * scales[row]);
         } else if p.act.is_smooth() {
             far_rows(p, &mut inputs[slot::A], rng);
         }
@@ -116,7 +116,7 @@ fn far_rows(p: &GemmProblem, a: &mut Array, rng: &mut fastrand::Rng) {
     if stretch > 1.0 {
         let far: Vec<bool> = (0..p.rows()).map(|_| rng.u8(..8) == 0).collect();
         let is_far = |row: usize| far.get(row).is_some_and(|far| *far);
-        bend_places(a, p.lda as usize, |line, place, x| {
+        map_floats_by_place(a, p.lda as usize, |line, place, x| {
             let row = if p.a == Layout::Row { line } else { place };
             if is_far(row) { x * stretch } else { x }
         });
@@ -203,8 +203,11 @@ mod tests {
                 let wrong =
                     right.values.iter().zip(&other.values).filter(|(r, o)| (*r - *o).abs() > allowed(**r)).count();
                 // The two forms of GELU differ by less than 0.0005, which half types cannot tell apart.
-                let told = act != Activation::GeluTanh || dtype == "f32";
-                assert!(wrong > right.values.len() / 10 || !told, "{dtype}: bias={bias} {act}: {wrong} are wrong");
+                let is_distinct = act != Activation::GeluTanh || dtype == "f32";
+                assert!(
+                    wrong > right.values.len() / 10 || !is_distinct,
+                    "{dtype}: bias={bias} {act}: {wrong} are wrong"
+                );
             }
         }
     }

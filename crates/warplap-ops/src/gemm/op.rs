@@ -223,7 +223,7 @@ impl Problem for GemmProblem {
                 return Err(ProblemError::value(name, ld, format!("at least {packed}, the length of one line")));
             }
         }
-        let wrong = |name: &str, found: &dyn Display, expected| Err(ProblemError::value(name, found, expected));
+        let wrong = |name: &str, value: &dyn Display, expected| Err(ProblemError::value(name, value, expected));
         match self {
             p if !p.align.is_power_of_two() || p.align > 64 || p.align < p.dtype.bytes() as u64 => {
                 wrong("align", &p.align, "a power of two from the element's bytes to 64")

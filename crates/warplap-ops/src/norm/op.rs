@@ -11,7 +11,7 @@ use warplap_core::slot::{Signature, Slot};
 
 use super::{Quant, answer};
 use crate::extent::{bounded, rounded};
-use crate::host::{bend, small_rows};
+use crate::host::{map_floats, small_rows};
 
 words! {
     /// What a row is divided by.
@@ -214,10 +214,10 @@ impl Op for Norm {
         let mut inputs = drawn(&Self::signature(p), rng);
         let (scales, small) = small_rows(p.rows, p.eps(), rng);
         let shift = if p.kind == Kind::Layer { SHIFT } else { 0.0 };
-        bend(&mut inputs[slot::X], p.n as usize, |row, x| (x + shift) * scales[row]);
-        bend(&mut inputs[slot::RESIDUAL], p.n as usize, |row, x| x * scales[row]);
+        map_floats(&mut inputs[slot::X], p.n as usize, |row, x| (x + shift) * scales[row]);
+        map_floats(&mut inputs[slot::RESIDUAL], p.n as usize, |row, x| x * scales[row]);
         // As small as the small rows: these stay so.
-        bend(&mut inputs[slot::BEFORE], p.n as usize, |_, x| x * small);
+        map_floats(&mut inputs[slot::BEFORE], p.n as usize, |_, x| x * small);
         inputs
     }
 

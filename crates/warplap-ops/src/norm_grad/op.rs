@@ -10,7 +10,7 @@ use warplap_core::roofline::Work;
 use warplap_core::slot::{Signature, Slot};
 
 use super::answer;
-use crate::host::bend;
+use crate::host::map_floats;
 use crate::norm::{ALIGN, Kind, NormProblem};
 
 /// The facts of the gradients of y = norm(s) * weight + bias. Of the norm's own facts `residual`, `before`, `sum` and
@@ -126,8 +126,8 @@ impl Op for NormGrad {
         let mut inputs = drawn(&Self::signature(p), rng);
         // Moved, so that a mean which is not taken away shows.
         let shift = if p.norm.kind == Kind::Layer { 0.5 } else { 0.0 };
-        bend(&mut inputs[slot::S], p.norm.n as usize, |_, s| s + shift);
-        bend(&mut inputs[slot::GRAD], p.norm.n as usize, |_, g| g + 0.25);
+        map_floats(&mut inputs[slot::S], p.norm.n as usize, |_, s| s + shift);
+        map_floats(&mut inputs[slot::GRAD], p.norm.n as usize, |_, g| g + 0.25);
         inputs
     }
 

@@ -76,14 +76,14 @@ fn planted_faults_are_wrong_answers() {
         swapped.rotate_left(p.n as usize);
         assert!(wrong(&right, &swapped) > all * 9 / 10, "{text}: rows in another place");
         for slot in [slot::SCALE_A, slot::SCALE_B].into_iter().filter(|_| p.scale != Scale::None) {
-            let mut bent = inputs.clone();
-            let Array::F32(factors) = &mut bent[slot] else { panic!("factors are f32") };
+            let mut corrupted_inputs = inputs.clone();
+            let Array::F32(factors) = &mut corrupted_inputs[slot] else { panic!("factors are f32") };
             match p.scale {
                 Scale::Tensor => factors[0] *= 1.1,
                 _ => factors.rotate_left(1),
             }
             assert!(
-                wrong(&right, &plain(&p, &bent, |_| true)) > all / 3,
+                wrong(&right, &plain(&p, &corrupted_inputs, |_| true)) > all / 3,
                 "{text}: a factor of slot {slot} is another's"
             );
         }

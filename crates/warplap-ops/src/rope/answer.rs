@@ -39,22 +39,24 @@ fn parts(p: &RopeProblem) -> impl Iterator<Item = Part> {
 pub(super) fn answer(p: &RopeProblem, inputs: &[Array]) -> Vec<Answer> {
     let [cos, sin, positions, bias] =
         [slot::COS, slot::SIN, slot::POSITIONS, slot::BIAS].map(|slot| inputs[slot].to_f64());
-    let given = Rotation { cos, sin, positions, bias };
-    let found: Vec<(Vec<f64>, f64)> =
-        parts(p).zip([slot::X, slot::K]).map(|(part, slot)| turned(p, &given, &part, &inputs[slot].to_f64())).collect();
-    let reach = found.iter().fold(0.0, |most: f64, (_, reach)| most.max(*reach));
-    found.into_iter().map(|(values, _)| Answer { values, tolerance: tolerance(p, reach) }).collect()
+    let rotation = Rotation { cos, sin, positions, bias };
+    let part_results: Vec<(Vec<f64>, f64)> = parts(p)
+        .zip([slot::X, slot::K])
+        .map(|(part, slot)| turned(p, &rotation, &part, &inputs[slot].to_f64()))
+        .collect();
+    let reach = part_results.iter().fold(0.0, |most: f64, (_, reach)| most.max(*reach));
+    part_results.into_iter().map(|(values, _)| Answer { values, tolerance: tolerance(p, reach) }).collect()
 }
 
 /// The heads of one tensor, and the largest sum of magnitudes that an element is made of.
-fn turned(p: &RopeProblem, given: &Rotation, part: &Part, x: &[f64]) -> (Vec<f64>, f64) {
+fn turned(p: &RopeProblem, rotation: &Rotation, part: &Part, x: &[f64]) -> (Vec<f64>, f64) {
     let (d, width) = (p.d as usize, (part.heads * p.d) as usize);
     let mut values = vec![f64::NAN; (p.rows as usize - 1) * part.out as usize + width];
     let each = |(row, to): (usize, &mut [f64])| {
         let from = &x[row * part.ld as usize..][..width];
         let mut reach = 0f64;
         for (i, (from, to)) in from.chunks(d).zip(to[..width].chunks_mut(d)).enumerate() {
-            reach = reach.max(head(p, given, row, part.first as usize + i, from, to));
+            reach = reach.max(head(p, rotation, row, part.first as usize + i, from, to));
         }
         reach
     };
@@ -63,12 +65,12 @@ fn turned(p: &RopeProblem, given: &Rotation, part: &Part, x: &[f64]) -> (Vec<f64
 }
 
 /// One head.
-fn head(p: &RopeProblem, given: &Rotation, row: usize, head: usize, from: &[f64], to: &mut [f64]) -> f64 {
-    let bias = |j: usize| if p.bias { given.bias[head * p.d as usize + j] } else { 0.0 };
+fn head(p: &RopeProblem, rotation: &Rotation, row: usize, head: usize, from: &[f64], to: &mut [f64]) -> f64 {
+    let bias = |j: usize| if p.bias { rotation.bias[head * p.d as usize + j] } else { 0.0 };
     let turns = (head as u64) < p.turned();
     let position = match p.positions {
         Positions::Rows => row as u64 % p.n,
-        _ => given.positions[row] as u64,
+        _ => rotation.positions[row] as u64,
     };
     let line = (position * p.ldt) as usize;
     let mut reach = 0f64;
@@ -79,7 +81,7 @@ fn head(p: &RopeProblem, given: &Rotation, row: usize, head: usize, from: &[f64]
             continue;
         }
         let (other, (column, sign)) = (p.other(j), p.sine(j));
-        let (cos, sin) = (given.cos[line + p.column(j)], f64::from(sign) * given.sin[line + column]);
+        let (cos, sin) = (rotation.cos[line + p.column(j)], f64::from(sign) * rotation.sin[line + column]);
         *to = own.0 * cos + (from[other] + bias(other)) * sin;
         reach = reach.max(own.1 * cos.abs() + (from[other].abs() + bias(other).abs()) * sin.abs());
     }
@@ -149,8 +151,12 @@ mod tests {
                         moved[place] = Array::F64(x);
                         weighed(&moved)
                     };
-                    let found = (moved(0.5) - moved(-0.5)) / 1.0;
-                    assert!((found - slope.values[at]).abs() < 1e-9, "{rest}: {found} and {}", slope.values[at]);
+                    let difference = (moved(0.5) - moved(-0.5)) / 1.0;
+                    assert!(
+                        (difference - slope.values[at]).abs() < 1e-9,
+                        "{rest}: {difference} and {}",
+                        slope.values[at]
+                    );
                 }
             }
         }

@@ -236,7 +236,7 @@ impl Op for Rope {
 
     fn signature(p: &RopeProblem) -> Signature {
         let own = align(p.d, p.dtype);
-        let given = |name: &'static str, heads: u64, ld: u64| {
+        let tensor = |name: &'static str, heads: u64, ld: u64| {
             let shape = [p.rows, heads, p.d];
             let slot =
                 if p.in_place { Slot::in_out(name, p.dtype, &shape) } else { Slot::input(name, p.dtype, &shape) };
@@ -251,8 +251,8 @@ impl Op for Rope {
         };
         let positions = p.positions.dtype();
         Signature(vec![
-            given("x", p.h, p.ld),
-            given("k", p.hk, p.ldk).when(p.hk > 0),
+            tensor("x", p.h, p.ld),
+            tensor("k", p.hk, p.ldk).when(p.hk > 0),
             table("cos"),
             table("sin"),
             Slot::input("positions", positions.unwrap_or(DType::I32), &[p.rows]).when(positions.is_some()),

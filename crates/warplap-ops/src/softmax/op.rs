@@ -11,7 +11,7 @@ use warplap_core::slot::{Signature, Slot};
 
 use super::answer;
 use crate::extent::{bounded, rounded};
-use crate::host::bend;
+use crate::host::map_floats;
 
 problem! {
     /// The facts of y = softmax(scale · x + mask), row by row. Rows lie one after another without padding.
@@ -145,10 +145,10 @@ impl Op for Softmax {
         let mut inputs = drawn(&Self::signature(p), rng);
         // A power of two keeps what was drawn exact; half types end where they end.
         let by = (SPREAD / p.scale().abs().clamp(1e-3, 1e3)).log2().round().exp2();
-        bend(&mut inputs[slot::X], p.n as usize, |_, x| x * by);
+        map_floats(&mut inputs[slot::X], p.n as usize, |_, x| x * by);
         // A fifth of the mask hides; somebody is left in every row.
         let hidden = |x: f32| if x > 0.6 { f32::NEG_INFINITY } else { x };
-        bend(&mut inputs[slot::MASK], p.n as usize, |_, x| hidden(x));
+        map_floats(&mut inputs[slot::MASK], p.n as usize, |_, x| hidden(x));
         show_first(&mut inputs[slot::MASK], p.n as usize);
         inputs
     }

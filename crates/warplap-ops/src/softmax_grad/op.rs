@@ -10,7 +10,7 @@ use warplap_core::roofline::Work;
 use warplap_core::slot::{Signature, Slot};
 
 use super::answer;
-use crate::host::bend;
+use crate::host::map_floats;
 use crate::softmax::{ALIGN, SoftmaxProblem};
 
 /// The facts of dx = scale · y ∘ (dy − Σ dy ∘ y), row by row: those of the softmax, whose mask has no part in it.
@@ -95,8 +95,8 @@ impl Op for SoftmaxGrad {
         let (mut inputs, n) = (drawn(&Self::signature(p), rng), p.0.n as usize);
         // As a softmax has it: nothing negative, and a sum of about one.
         let by = (2.0 / n as f32).log2().round().exp2();
-        bend(&mut inputs[slot::Y], n, |_, y| y.abs() * by);
-        bend(&mut inputs[slot::GRAD], n, |_, g| g + SHIFT);
+        map_floats(&mut inputs[slot::Y], n, |_, y| y.abs() * by);
+        map_floats(&mut inputs[slot::GRAD], n, |_, g| g + SHIFT);
         inputs
     }
 

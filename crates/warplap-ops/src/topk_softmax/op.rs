@@ -11,7 +11,7 @@ use warplap_core::slot::{Signature, Slot};
 
 use super::answer;
 use crate::extent::{bounded, rounded};
-use crate::host::bend_places;
+use crate::host::map_floats_by_place;
 
 /// Experts that are chosen of a row, at the most.
 pub(crate) const MOST: usize = 64;
@@ -130,7 +130,7 @@ impl Op for TopkSoftmax {
     fn draw(p: &TopkSoftmaxProblem, rng: &mut fastrand::Rng) -> Vec<Array> {
         let mut inputs = drawn(&Self::signature(p), rng);
         let n = p.n as usize;
-        bend_places(&mut inputs[slot::X], n, |row, place, x| match row % 4 {
+        map_floats_by_place(&mut inputs[slot::X], n, |row, place, x| match row % 4 {
             // Many are equal: half a step of sixteen.
             1 => (x * 8.0).round() * (SPREAD / 8.0),
             // Some are hidden, and somebody is left.

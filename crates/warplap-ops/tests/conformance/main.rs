@@ -58,7 +58,7 @@ fn conform<O: Op>(catalog: &Catalog<O, Cpu>, problems: &[String]) {
 
 /// What is wrong with one argument of a launch.
 #[derive(Clone, Copy, Debug)]
-enum Bent {
+enum Corruption {
     /// It is not there, or it is there where the problem has none.
     Present,
     /// Its buffer holds one element less than the slot spans.
@@ -70,33 +70,33 @@ enum Bent {
 /// Bends each argument in turn. No kernel may ever see one: its unsafe code relies on the signature.
 fn refuses_what_does_not_fit(kernel: &dyn Kernel<Cpu>, signature: &Signature, cpu: &Cpu, text: &str) {
     for (i, slot) in signature.slots().iter().enumerate() {
-        for bent in [Bent::Present, Bent::Short, Bent::Typed] {
-            if slot.is_empty() && !matches!(bent, Bent::Present) || slot.role == Role::Scalar {
+        for corruption in [Corruption::Present, Corruption::Short, Corruption::Typed] {
+            if slot.is_empty() && !matches!(corruption, Corruption::Present) || slot.role == Role::Scalar {
                 continue;
             }
-            let outcome = with_bent(signature, (i, bent), cpu, |args| kernel.launch(args, &()));
-            assert!(outcome.is_err(), "{text}: '{}' is bent ({bent:?}), and launched", slot.name);
+            let outcome = with_corrupted_argument(signature, (i, corruption), cpu, |args| kernel.launch(args, &()));
+            assert!(outcome.is_err(), "{text}: '{}' is corrupt ({corruption:?}), and launched", slot.name);
         }
     }
 }
 
 /// Hands arguments to a body that are those of a signature, but for the bent one.
-fn with_bent<R>(
+fn with_corrupted_argument<R>(
     signature: &Signature,
-    (bent_at, bent): (usize, Bent),
+    (corrupted_slot, corruption): (usize, Corruption),
     cpu: &Cpu,
     body: impl FnOnce(&mut [Arg<'_, Cpu>]) -> R,
 ) -> R {
-    let bent = |i: usize| Some(bent).filter(|_| i == bent_at);
+    let corruption_of = |i: usize| Some(corruption).filter(|_| i == corrupted_slot);
     let slots = || signature.slots().iter().enumerate();
     let memory = slots().map(|(i, slot)| {
-        let dtype = match (bent(i), slot.dtype) {
-            (Some(Bent::Typed), DType::I32) => DType::F32,
-            (Some(Bent::Typed), _) => DType::I32,
+        let dtype = match (corruption_of(i), slot.dtype) {
+            (Some(Corruption::Typed), DType::I32) => DType::F32,
+            (Some(Corruption::Typed), _) => DType::I32,
             (_, dtype) => dtype,
         };
-        let len = if matches!(bent(i), Some(Bent::Short)) { slot.len() - 1 } else { slot.len() };
-        let present = slot.present != matches!(bent(i), Some(Bent::Present));
+        let len = if matches!(corruption_of(i), Some(Corruption::Short)) { slot.len() - 1 } else { slot.len() };
+        let present = slot.present != matches!(corruption_of(i), Some(Corruption::Present));
         (present && slot.role != Role::Scalar)
             .then(|| (cpu.upload(&Array::filled(dtype, len, 0.0)).expect("memory"), len))
     });

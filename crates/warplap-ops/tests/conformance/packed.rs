@@ -17,7 +17,7 @@ type Left = Vec<(String, Vec<Vec<f64>>)>;
 /// What kernels leave of a problem with these offsets, poison where nothing was written; and why they refuse.
 fn outputs<O: Op>(catalog: &Catalog<O, Cpu>, p: &O::Problem, inputs: &[Array]) -> (Left, Vec<String>) {
     let (cpu, signature) = (Cpu::new(), O::signature(p));
-    let (mut found, mut refused) = (Vec::new(), Vec::new());
+    let (mut outputs, mut refused) = (Vec::new(), Vec::new());
     for variant in catalog.variants().iter().filter(|v| matches!(v.fit(p, &cpu), Fit::Fits(_))) {
         let config = variant.space(p, &cpu).default_config().expect("a setting");
         let kernel = variant.build(p, &config, &cpu).expect("a kernel");
@@ -47,9 +47,9 @@ fn outputs<O: Op>(catalog: &Catalog<O, Cpu>, p: &O::Problem, inputs: &[Array]) -
         let written = signature.slots().iter().zip(&memory).filter(|(slot, _)| slot.role == Role::Out);
         let written = written.filter_map(|(_, buffer)| buffer.as_ref());
         let values = written.map(|buffer| cpu.download(buffer).expect("numbers").to_f64()).collect();
-        found.push((variant.id().to_string(), values));
+        outputs.push((variant.id().to_string(), values));
     }
-    (found, refused)
+    (outputs, refused)
 }
 
 /// Holds every kernel to the right answer.
@@ -60,9 +60,9 @@ fn hold<O: Op>(catalog: &Catalog<O, Cpu>, text: &str, places: [usize; 2], offset
         inputs[place] = Array::I32(offsets.to_vec());
     }
     let right = O::answer(&p, &inputs);
-    let (found, refused) = outputs(catalog, &p, &inputs);
-    assert!(found.len() > 1 && refused.is_empty(), "{text}: nobody but the reference, or {refused:?}");
-    for (id, values) in found {
+    let (answers, refused) = outputs(catalog, &p, &inputs);
+    assert!(answers.len() > 1 && refused.is_empty(), "{text}: nobody but the reference, or {refused:?}");
+    for (id, values) in answers {
         assert_eq!(values.len(), right.len(), "{text}: {id}");
         for (n, (values, answer)) in values.iter().zip(&right).enumerate() {
             for (at, (value, right)) in values.iter().zip(&answer.values).enumerate() {
@@ -136,7 +136,7 @@ fn check<O: Op>(catalog: &Catalog<O, Cpu>, text: &str, places: [usize; 2], offse
     for (place, offsets) in places.into_iter().zip(offsets) {
         inputs[place] = Array::I32(offsets.clone());
     }
-    let (found, refused) = outputs(catalog, &p, &inputs);
-    assert_eq!((found.len() > 1, refused.is_empty()), (ascend, ascend), "{offsets:?}");
+    let (answers, refused) = outputs(catalog, &p, &inputs);
+    assert_eq!((answers.len() > 1, refused.is_empty()), (ascend, ascend), "{offsets:?}");
     assert!(refused.iter().all(|why| why.contains("offsets_") && why.contains("ascend")), "{refused:?}");
 }

@@ -172,6 +172,6 @@ fn a_kernel_that_writes_into_its_inputs_is_found_out() {
     }
     let mut case = Case::new(&TypedProblem::new(&problem, &gemm::cpu::catalog()), &*cpu, 1).unwrap();
     assert!(case.verify(&Scribbler(problem), &*cpu).is_ok());
-    let found = case.inputs_untouched(&*cpu).unwrap_err();
-    assert!(found.to_string().contains("input 'a'"), "{found}");
+    let error = case.inputs_untouched(&*cpu).unwrap_err();
+    assert!(error.to_string().contains("input 'a'"), "{error}");
 }

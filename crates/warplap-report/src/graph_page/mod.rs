@@ -111,7 +111,8 @@ pub struct Lane {
     /// Whether the race saw no difference between it and the winner.
     pub is_tie: bool,
     /// Whether its time was told by its parts and not measured.
-    pub is_told: bool,
+    #[serde(rename = "is_told")]
+    pub is_predicted: bool,
     /// Why it left, or what else is to be said.
     pub why: String,
 }

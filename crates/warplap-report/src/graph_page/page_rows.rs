@@ -49,11 +49,11 @@ pub(super) fn page_rows(graph: &Decided) -> String {
     let taken = ranked.iter().find(|(_, lane)| lane.is_taken).and_then(|(times, _)| *times);
     let longest = ranked.iter().filter_map(|(times, _)| *times).fold(1.0, f64::max).min(LONGEST);
     let places = graph.lanes.iter().filter_map(|lane| real(lane.us)).min_by(f64::total_cmp).map_or(1, decimals);
-    let is_told = graph.lanes.iter().all(|lane| lane.is_told);
-    let mut out = table(if is_told { "As a whole, told by the parts" } else { "Raced as a whole" }, true);
+    let is_predicted = graph.lanes.iter().all(|lane| lane.is_predicted);
+    let mut out = table(if is_predicted { "As a whole, told by the parts" } else { "Raced as a whole" }, true);
     for (times, lane) in &ranked {
         let class = if lane.is_taken { "lane taken" } else { "lane" };
-        let bar = times.map_or(String::new(), |times| bar(times, longest, lane.is_told));
+        let bar = times.map_or(String::new(), |times| bar(times, longest, lane.is_predicted));
         let us = real(lane.us).map_or(String::new(), |us| micros(us, places));
         let times_text = times.map_or(String::new(), |times| format!("{times:.2}×"));
         row(&mut out, class, &lane.name, &bar, &[(&us, " µs"), (&times_text, "")], &why(lane, *times, taken));
@@ -100,7 +100,7 @@ fn why(lane: &Lane, times: Option<f64>, taken: Option<f64>) -> String {
         _ => String::new(),
     };
     let both = [message, said].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
-    if lane.is_told && !lane.is_taken { format!("{both}; not raced") } else { both }
+    if lane.is_predicted && !lane.is_taken { format!("{both}; not raced") } else { both }
 }
 
 /// A ratio as what it is more than one: a share, or so many times where it is twice and more.
@@ -133,9 +133,9 @@ fn micros(us: f64, places: usize) -> String {
     if rest.is_empty() { out } else { format!("{out}.{rest}") }
 }
 
-fn bar(times: f64, longest: f64, is_told: bool) -> String {
+fn bar(times: f64, longest: f64, is_predicted: bool) -> String {
     let wide = 100.0 * times.min(longest) / longest;
-    let class = match (is_told, times > longest * 1.0001) {
+    let class = match (is_predicted, times > longest * 1.0001) {
         (true, true) => "bar told cut",
         (true, false) => "bar told",
         (false, true) => "bar cut",

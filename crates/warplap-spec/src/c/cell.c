@@ -116,7 +116,7 @@ static word drawn(word *seed) {
 }
 
 /* For every argument four words: what is done to it between two calls, its elements, their bytes, and its poison. */
-static void stir(void *const *at, const word *plan, size_t count, word *seed, char **poisoned) {
+static void perturb(void *const *at, const word *plan, size_t count, word *seed, char **poisoned) {
   for (size_t i = 0; i < count; i++, plan += 4) {
     size_t bytes = plan[2];
     poisoned[i] = 0;
@@ -149,7 +149,7 @@ static void measure(struct reply *reply) {
   if (count > MOST || sets == 0) stop("an order that makes no sense");
   for (word i = 0; i < lead + batch; i++) {
     for (size_t a = 0; a < count; a++) at[a] = place(places + 2 * (set * count + a));
-    stir(at, plan, count, &seed, poisoned);
+    perturb(at, plan, count, &seed, poisoned);
     word start = now();
     /* Somebody else has the processor: fewer launches are a sample as well. */
     if (reply->calls > 0 && start - begun > enough) break;
@@ -173,11 +173,11 @@ static void call(struct reply *reply, word count) {
 /* Its initialisers run now. What they do to the floating-point mode (gcc's -ffast-math does) is undone. */
 static word load(const char *path) {
   struct mode mode = mode_now();
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL), *found = library ? dlsym(library, "warplap_call") : 0;
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL), *function = library ? dlsym(library, "warplap_call") : 0;
   mode_set(&mode);
-  if (!found) fprintf(stderr, "%s\n", library ? "it has no door" : dlerror());
-  memcpy(&door, &found, sizeof door);
-  return !found;
+  if (!function) fprintf(stderr, "%s\n", library ? "it has no door" : dlerror());
+  memcpy(&door, &function, sizeof door);
+  return !function;
 }
 
 int main(int count, char **arguments) {

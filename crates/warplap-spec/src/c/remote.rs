@@ -123,7 +123,7 @@ fn locked(cell: &Mutex<Cell>) -> MutexGuard<'_, Cell> {
 
 /// What is done to an argument between two timed calls: two elements of a random input change places; one element of an
 /// output is poisoned. What is read from a file, or changed in place, stays.
-fn stirred(argument: &Argument) -> [u64; 4] {
+fn perturbation_plan(argument: &Argument) -> [u64; 4] {
     let (dtype, len) = (argument.dtype(), argument.len() as u64);
     let kind = match (argument.role, &argument.fill) {
         (Role::In, Fill::Random) => 1,
@@ -168,7 +168,7 @@ impl RemoteLap {
         // It has shown in its proofs what it takes.
         let known = (PATIENCE * locked(&first.cell).longest()).max(SHORTEST);
         let patience = patience.min(Duration::from_secs_f64(known));
-        let plan = arguments.iter().map(|a| stirred(a)).collect();
+        let plan = arguments.iter().map(|a| perturbation_plan(a)).collect();
         let ambiguous = arguments.iter().any(|a| is_ambiguous(a));
         let (next, lead, batch, expected, seeds) = (0, 0, 1, 0.0, fastrand::Rng::new());
         let mut lap =

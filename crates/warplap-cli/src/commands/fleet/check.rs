@@ -48,7 +48,7 @@ impl Check {
             }
         }
         drop(progress);
-        tell(&checked, console)?;
+        report(&checked, console)?;
         let off = checked.iter().filter(|c| c.is_off(OFF)).count();
         Ok(match off {
             _ if stop.said() => Exit::Interrupted,
@@ -58,7 +58,7 @@ impl Check {
     }
 }
 
-fn tell(checked: &[Checked], console: &Console) -> Result<(), Failure> {
+fn report(checked: &[Checked], console: &Console) -> Result<(), Failure> {
     if console.json {
         return console.lines(checked.iter().map(|c| {
             json!({

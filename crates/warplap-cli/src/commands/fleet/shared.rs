@@ -43,7 +43,7 @@ pub(super) fn catch_up(root: Option<&Path>, classes: &[Class], console: &Console
 }
 
 /// Tells the fleet what failed, and where: a key that fails three times on two nodes is left alone.
-pub(super) fn tell<'e>(
+pub(super) fn report_failures<'e>(
     root: Option<&Path>,
     ended: impl Iterator<Item = (&'e Job, &'e Key, &'e Event)>,
     console: &Console,

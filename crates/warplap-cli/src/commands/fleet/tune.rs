@@ -138,8 +138,8 @@ impl FleetTune {
         }
         self.drive(&mut *engine, &mut standing, &stop, console)?;
         let ended = standing.plans.iter().filter_map(|p| Some((&p.job, &p.key, standing.last.get(&p.job.id)?)));
-        shared::tell(root, ended, console)?;
-        standing.tell(started.elapsed().as_secs_f64(), &store, console)?;
+        shared::report_failures(root, ended, console)?;
+        standing.report(started.elapsed().as_secs_f64(), &store, console)?;
         if stop.said() {
             console.log("interrupted; run it again to go on");
             return Ok(Exit::Interrupted);
@@ -281,7 +281,7 @@ impl Standing {
         Ok(Exit::Ok)
     }
 
-    fn tell(&self, seconds: f64, store: &Store, console: &Console) -> Result<(), Failure> {
+    fn report(&self, seconds: f64, store: &Store, console: &Console) -> Result<(), Failure> {
         let (done, wanted) = (self.count(State::Done), self.plans.len() + self.stored);
         let kept = self.last.values().filter(|e| e.from_store == Some(true)).count();
         let (failed, open) = (self.last.len() - done, self.plans.len() - self.last.len());

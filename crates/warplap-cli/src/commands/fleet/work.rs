@@ -69,7 +69,7 @@ struct BenchJob<'w> {
 impl Work {
     pub(crate) fn run(&self, root: Option<&Path>, console: &Arc<Console>) -> Result<Exit, Failure> {
         if self.probe {
-            return self.tell_devices(console);
+            return self.print_devices(console);
         }
         end_with_parent();
         let stop = machine::listen(console);
@@ -138,7 +138,7 @@ impl Work {
         }
     }
 
-    fn tell_devices(&self, console: &Console) -> Result<Exit, Failure> {
+    fn print_devices(&self, console: &Console) -> Result<Exit, Failure> {
         for kind in kinds() {
             for number in 0..kind.count().unwrap_or(0) {
                 let wanted = Wanted::Named(kind.word, number);

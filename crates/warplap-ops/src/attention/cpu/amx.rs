@@ -54,7 +54,7 @@ impl Variant<Attention, Cpu> for Amx {
         if p.is_uneven() {
             return Fit::aside(setup::UNEVEN);
         }
-        if p.window.is_some() || p.is_bent() || p.may_see_nothing() || p.dropout() > 0.0 {
+        if p.window.is_some() || p.has_score_mod() || p.may_see_nothing() || p.dropout() > 0.0 {
             let why =
                 "scores are bent, weights dropped or a row does not begin with the first key: other kernels do that";
             return Fit::aside(why);

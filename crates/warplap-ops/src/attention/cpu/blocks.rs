@@ -88,7 +88,7 @@ impl Blocks {
             let (count, end) = (block.len(), call.most_seen(head, block.clone()));
             // A mask may reach f32's range, where log2 e times it would leave it: then the factor comes after the
             // maximum.
-            let natural = call.mask(head, first).is_some() || call.is_bent();
+            let natural = call.mask(head, first).is_some() || call.has_score_mod();
             let (before, after) = if natural { (1.0, LOG2_E) } else { (LOG2_E, 1.0) };
             for (i, row) in block.clone().enumerate() {
                 let (from, to) = (call.q(head, row), queries[i * self.d..].as_mut_ptr());
@@ -101,7 +101,7 @@ impl Blocks {
             for (i, row) in block.clone().enumerate() {
                 let line = &mut scores[i * self.keys..(i + 1) * self.keys];
                 let keys = call.seen(head, row);
-                call.bend(head, row, 0, &mut line[..keys]);
+                call.modify_scores(head, row, 0, &mut line[..keys]);
                 let weights = Row { scores: line.as_mut_ptr(), keys, mask: call.mask(head, row), factor: after };
                 let (most, sum) = self.isa.run(weights);
                 line[keys..end].fill(0.0);

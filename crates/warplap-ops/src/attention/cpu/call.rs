@@ -227,18 +227,18 @@ impl<T: Typed + Copy> Call<T> {
     }
 
     /// Elements before a key or value of a head. One that is nowhere has the first one's place, which there always is.
-    fn before(&self, lies: Strides, head: usize, key: usize) -> usize {
+    fn before(&self, strides: Strides, head: usize, key: usize) -> usize {
         let (piece, at) = self.piece(head, key).unwrap_or_default();
-        piece * lies.batch + head % self.hkv * lies.head + at * lies.row
+        piece * strides.batch + head % self.hkv * strides.head + at * strides.row
     }
 
     /// Whether scores are more than products with a scale.
-    pub(super) fn is_bent(&self) -> bool {
+    pub(super) fn has_score_mod(&self) -> bool {
         self.cap.is_some() || !self.slopes.is_null() || !self.hides.is_null()
     }
 
     /// Bends a row's scaled scores, the first of which is of key `from`, and hides those before the first key it sees.
-    pub(super) fn bend(&self, head: usize, row: usize, from: usize, scores: &mut [f32]) {
+    pub(super) fn modify_scores(&self, head: usize, row: usize, from: usize, scores: &mut [f32]) {
         if let Some(cap) = self.cap {
             scores.iter_mut().for_each(|x| *x = cap * (*x / cap).tanh());
         }

@@ -179,7 +179,7 @@ fn one_part<T: Element + Typed>(call: &Call<T>, splits: Splits, task: usize, par
     let (start, end) = (call.sk * split / splits.splits, call.sk * (split + 1) / splits.splits);
     for first in (0..rows).step_by(ROWS) {
         let count = ROWS.min(rows - first);
-        let natural = call.mask(head, first).is_some() || call.is_bent();
+        let natural = call.mask(head, first).is_some() || call.has_score_mod();
         let (before, after) = if natural { (1.0, LOG2_E) } else { (LOG2_E, 1.0) };
         for i in 0..count {
             let (from, to) = (call.q(head, first + i), queries[i * splits.d..].as_mut_ptr());
@@ -211,7 +211,7 @@ fn one_part<T: Element + Typed>(call: &Call<T>, splits: Splits, task: usize, par
             for i in 0..count {
                 let line = &mut weights[i * CHUNK..(i + 1) * CHUNK];
                 let seen = call.seen(head, first + i).saturating_sub(key).min(keys);
-                call.bend(head, first + i, key, &mut line[..seen]);
+                call.modify_scores(head, first + i, key, &mut line[..seen]);
                 let mask = call.mask(head, first + i).map(|m| m.wrapping_add(key));
                 let (top, sum) = isa.run(Row { scores: line.as_mut_ptr(), keys: seen, mask, factor: after });
                 line[seen..keys].fill(0.0);

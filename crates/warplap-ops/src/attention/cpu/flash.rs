@@ -49,7 +49,7 @@ impl Variant<Attention, Cpu> for Flash {
             return Fit::aside(setup::UNEVEN);
         }
         let sees = p.packed.is_some() || !p.may_see_nothing();
-        if p.window.is_some() || p.is_bent() || !sees || p.dropout() > 0.0 {
+        if p.window.is_some() || p.has_score_mod() || !sees || p.dropout() > 0.0 {
             let why =
                 "scores are bent, weights dropped or a row does not begin with the first key: other kernels do that";
             return Fit::aside(why);

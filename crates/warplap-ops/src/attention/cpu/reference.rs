@@ -72,7 +72,7 @@ fn attend<T: Element + Typed>(problem: &AttentionProblem, args: &mut [Arg<'_, Cp
                     let dot: f32 = q.iter().zip(k).map(|(x, y)| x.widen() * y.widen()).sum();
                     weights[j] = dot * call.scale;
                 }
-                call.bend(head, row, seen.start, &mut weights[seen.clone()]);
+                call.modify_scores(head, row, seen.start, &mut weights[seen.clone()]);
                 for j in seen.clone() {
                     let added = mask.map_or(0.0, |m| m[j].widen());
                     weights[j] = if call.is_there(head, j) { weights[j] + added } else { f32::NEG_INFINITY };

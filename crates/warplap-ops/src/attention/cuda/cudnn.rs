@@ -109,9 +109,9 @@ struct Call {
 
 impl Kernel<Cuda> for Call {
     fn launch(&self, args: &mut [Arg<'_, Cuda>], queue: &Stream) -> Result<(), Rejection> {
-        let (given, mut at) = (addresses(args, &self.aligns)?, [0; SLOTS]);
+        let (slot_addresses, mut at) = (addresses(args, &self.aligns)?, [0; SLOTS]);
         for (to, slot) in at.iter_mut().zip(&self.slots) {
-            *to = given[*slot];
+            *to = slot_addresses[*slot];
         }
         let workspace = self.scratch.address(queue)?;
         // SAFETY: the catalog hands out kernels that refuse other arguments than the signature's, so that the buffers

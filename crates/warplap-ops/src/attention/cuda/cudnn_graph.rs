@@ -12,13 +12,13 @@ const SUM_ALIGN: u64 = 4;
 /// The graph of a problem, and the slots of its tensors in memory in the order in which a launch names them.
 pub(super) fn graph(p: &AttentionProblem) -> (DnnGraph, Vec<usize>) {
     let (mut g, mut slots) = (DnnGraph::default(), vec![slot::Q, slot::K, slot::V, slot::OUT]);
-    let lies = |s: Strides| [s.batch, s.head, s.row, 1].map(|step| step as u64);
-    let q = g.memory(p.dtype, [p.b, p.h, p.sq, p.d], lies(p.q_strides()), ALIGN);
+    let steps = |s: Strides| [s.batch, s.head, s.row, 1].map(|step| step as u64);
+    let q = g.memory(p.dtype, [p.b, p.h, p.sq, p.d], steps(p.q_strides()), ALIGN);
     // K is turned by its strides: products are of rows and columns.
-    let [batch, head, row, one] = lies(p.k_strides());
+    let [batch, head, row, one] = steps(p.k_strides());
     let k = g.memory(p.dtype, [p.b, p.hkv, p.d, p.sk], [batch, head, one, row], ALIGN);
-    let v = g.memory(p.dtype, [p.b, p.hkv, p.sk, p.dv], lies(p.v_strides()), ALIGN);
-    let o = g.memory(p.dtype, [p.b, p.h, p.sq, p.dv], lies(p.o_strides()), ALIGN);
+    let v = g.memory(p.dtype, [p.b, p.hkv, p.sk, p.dv], steps(p.v_strides()), ALIGN);
+    let o = g.memory(p.dtype, [p.b, p.h, p.sq, p.dv], steps(p.o_strides()), ALIGN);
     let scores = [p.b, p.h, p.sq, p.sk];
     let products = g.inner(DType::F32, scores);
     g.matmul(q, k, products);
@@ -27,8 +27,8 @@ pub(super) fn graph(p: &AttentionProblem) -> (DnnGraph, Vec<usize>) {
     if let Some(cap) = p.softcap() {
         let cap = g.float(cap);
         let share = g.of_two(DnnMode::Div, s, cap);
-        let bent = g.of(DnnMode::Tanh, share);
-        s = g.of_two(DnnMode::Mul, bent, cap);
+        let tanh = g.of(DnnMode::Tanh, share);
+        s = g.of_two(DnnMode::Mul, tanh, cap);
     }
     if p.causal {
         s = before(&mut g, p, s);

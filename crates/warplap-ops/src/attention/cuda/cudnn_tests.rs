@@ -27,15 +27,15 @@ fn followed(g: &DnnGraph, memory: &[Option<&Array>]) -> Vec<Values> {
     let mut memory = memory.iter();
     let mut all: Vec<Values> = Vec::new();
     for tensor in g.tensors() {
-        let lies = |place: [u64; 4]| (0..4).map(|i| place[i] * tensor.strides[i]).sum::<u64>() as usize;
-        let given = match tensor.place {
+        let offset = |place: [u64; 4]| (0..4).map(|i| place[i] * tensor.strides[i]).sum::<u64>() as usize;
+        let input = match tensor.place {
             DnnPlace::Memory(_) => memory.next().copied().flatten(),
             _ => None,
         };
-        all.push(match (tensor.place, given) {
+        all.push(match (tensor.place, input) {
             (DnnPlace::Value(bits), _) if tensor.dtype == DType::I32 => vec![f64::from(bits as i32)],
             (DnnPlace::Value(bits), _) => vec![f64::from(f32::from_bits(bits))],
-            (_, Some(array)) => places(tensor.dims).map(|place| array.at(lies(place))).collect(),
+            (_, Some(array)) => places(tensor.dims).map(|place| array.at(offset(place))).collect(),
             _ => vec![f64::NAN; tensor.dims.iter().product::<u64>() as usize],
         });
     }
@@ -120,7 +120,7 @@ fn the_graph_followed_node_by_node_gives_the_right_answer() {
         let all = followed(&g, &memory);
         let tensors = g.tensors().iter().zip(&all).filter(|(t, _)| matches!(t.place, DnnPlace::Memory(_)));
         let outputs = tensors.zip(&slots).filter(|(_, s)| written.contains(s));
-        let mut found = 0;
+        let mut count = 0;
         for (((tensor, values), _), right) in outputs.zip(&right) {
             for (place, value) in places(tensor.dims).zip(values) {
                 let at = (0..4).map(|i| place[i] * tensor.strides[i]).sum::<u64>() as usize;
@@ -130,9 +130,9 @@ fn the_graph_followed_node_by_node_gives_the_right_answer() {
                 let same = *value == expected || (value - expected).abs() < 1e-9;
                 assert!(blind || same, "{text}: {place:?}: {value}, not {expected}");
             }
-            found += 1;
+            count += 1;
         }
-        assert_eq!(found, right.len(), "{text}");
+        assert_eq!(count, right.len(), "{text}");
     }
 }
 

@@ -40,7 +40,7 @@ constexpr u32 Q_BYTES = QP * 64 * 128, K_BYTES = QP * BN * 128, V_BYTES = VP * B
 static_assert(CONS * Q_BYTES + STAGES * (K_BYTES + V_BYTES) + 1024 == SHARED,
               "the host counts shared memory as the kernel does");
 static_assert(!PINGPONG || (CONS > 1 && !AHEAD), "turns are for warpgroups that wait for their scores");
-static_assert(!BENT && !ALIBI && !MASK && !DROPOUT, "scores are taken as they are");
+static_assert(!SCALES_SCORES && !ALIBI && !MASK && !DROPOUT, "scores are taken as they are");
 static_assert(D % 16 == 0 && DV % 16 == 0 && BN % 16 == 0 && BN <= 256 && STAGES >= 2, "tile");
 // Registers of a thread at the start, and of the two roles afterwards: no more in all than the block was given.
 constexpr int START = 65536 / NT / 8 * 8, FEW = CONS == 3 ? 32 : 24;
@@ -516,8 +516,8 @@ extern "C" __global__ void __launch_bounds__(NT, 1)
         float x = sum[g];
         x += __shfl_xor_sync(~0u, x, 1), x += __shfl_xor_sync(~0u, x, 2);
         const int r = r0 + g * 8;
-        const u64 told = PACKED ? (u64)h * tq + from_q : ((u64)b * heads + h) * sq, apart = PACKED ? 0 : b * ob;
-        if (LSE && r < rows && (lane & 3) == 0) lse[told + r] = x > 0.f ? (base[g] + log2_fast(x)) * LN2 : LOWEST;
+        const u64 lse_start = PACKED ? (u64)h * tq + from_q : ((u64)b * heads + h) * sq, apart = PACKED ? 0 : b * ob;
+        if (LSE && r < rows && (lane & 3) == 0) lse[lse_start + r] = x > 0.f ? (base[g] + log2_fast(x)) * LN2 : LOWEST;
         store_row<DV, 16>(O + apart + h * oh + (from_q + (u64)r) * orow, o, g, x > 0.f ? 1.f / x : 0.f, r < rows);
       }
     }

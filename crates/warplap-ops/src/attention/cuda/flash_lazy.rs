@@ -107,7 +107,7 @@ impl CudaKernelSpec<AttentionProblem> for FlashLazy {
         if let Some(why) = no_tensor_cores(p, chip).or_else(|| no_tiles(p)) {
             return Fit::aside(why);
         }
-        if p.mask != Mask::None || p.is_bent() || p.dropout() > 0.0 {
+        if p.mask != Mask::None || p.has_score_mod() || p.dropout() > 0.0 {
             return Fit::aside("scores are taken as they are: nothing added, no caps, no dropout");
         }
         if p.scale() <= 1e-20 {

@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(NT)
   }
   const int row = m * BLOCK_M;
   Q += h * qh + row * qr, K += h / group * kh, V += h / group * vh, O += h * oh;
-  const Bend v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
+  const ScoreMod v = score_mod_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
   const Drops drops = DROPOUT ? drops_of(seed, (u64)head, below) : Drops{};
   const Span<BLOCK_N> span(row, BLOCK_M, sq, sk, lower, upper);
   // Blocks are taken from the last to the first: the one with most edges while the pipeline fills.
@@ -75,10 +75,10 @@ extern "C" __global__ void __launch_bounds__(NT)
   __shared__ int listed;
   if (warp == 0) {
     const u64 before = b * mb + h * mh;
-    const int found = list_seen(list, span.count(), [&](int i) {
+    const int seen_count = list_seen(list, span.count(), [&](int i) {
       return is_seen(mask, before, mr, row, (span.end - 1 - i) * BLOCK_N);
     });
-    if (lane == 0) listed = found;
+    if (lane == 0) listed = seen_count;
   }
   __syncthreads();
   const int count = listed;
@@ -174,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(NT)
     for (int x = 0; x < MI; x++) {
       const int r = top + x * 16;
       const bool edge = j + BLOCK_N > sk || (CAUSAL && j + BLOCK_N - 1 > r + upper) || (WINDOW && j < r + 15 + lower);
-      bend(s[x], held[x], v, r0 + x * 16, j + c0, edge);
+      modify_scores(s[x], held[x], v, r0 + x * 16, j + c0, edge);
       float again[2];
       const bool grew = run[x].take(s[x], again, k2);
       if (__any_sync(~0u, grew)) {

@@ -158,8 +158,8 @@ impl CudaKernelSpec<AttentionProblem> for FlashSplit {
         defines.extend([("MASK", mask_code(p)), square_fact(p)]);
         let cluster = if combine == CLUSTER { parts } else { 1 };
         let axes = [("WARPS", warps), ("TILES", tiles), ("COMBINE", combine), ("SPLITS", cluster), ("AHEAD", 0)];
-        let given = [("GROUP", p.group()), ("COLUMNS", columns(p)), ("RESIDENT", resident), ("SHARED", shared)];
-        defines.extend(axes.into_iter().chain(given).map(|(n, v)| (n, v as i64)));
+        let sizes = [("GROUP", p.group()), ("COLUMNS", columns(p)), ("RESIDENT", resident), ("SHARED", shared)];
+        defines.extend(axes.into_iter().chain(sizes).map(|(n, v)| (n, v as i64)));
         defines.extend([page_fact(p), length_fact(p)]);
         let zeros = units.next_multiple_of(4);
         let scratch = match combine {

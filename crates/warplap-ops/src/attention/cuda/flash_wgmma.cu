@@ -143,10 +143,10 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
     place(blockIdx.x / SPLITS, m, b, h);
     const Span<BN> span = span_of(m * BM);
     const u64 before = b * mb + h * mh;
-    const int found = list_seen(list, span.count(), [&](int i) {
+    const int seen_count = list_seen(list, span.count(), [&](int i) {
       return is_seen(mask, before, mr, m * BM, (span.end - 1 - i) * BN);
     });
-    if (threadIdx.x == 0) listed = found;
+    if (threadIdx.x == 0) listed = seen_count;
   }
   __syncthreads();
   const int first_listed = listed * part / SPLITS, last_listed = listed * (part + 1) / SPLITS;
@@ -249,7 +249,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
       place(t, m, b, h);
       const int top = m * BM + owner * 64, r0 = top + warp * 16 + (lane >> 2), c0 = (lane & 3) * 2;
       const Span<BN> span = span_of(m * BM);
-      const Bend v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
+      const ScoreMod v = score_mod_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
       const float k2 = v.exponent();
       const Drops drops = DROPOUT ? drops_of(seed, (u64)b * heads + h, below) : Drops{};
       float o[DV / 2], s[BN / 2], again[2];
@@ -288,7 +288,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
           mb_arrive_if(empty_m + i * 8, lane == 0);
           if (++qm == MASK_STAGES) qm = 0, phase_m ^= 1;
         }
-        bend(s, held, v, r0, j * BN + c0, edge);
+        modify_scores(s, held, v, r0, j * BN + c0, edge);
         const bool grew = run.take(s, again, k2);
         if (DROPOUT)
           each_kept<false, BN / 2>(drops, r0, j * BN + c0, [&](int i, bool kept) { s[i] = kept ? s[i] : 0.f; });

@@ -105,8 +105,8 @@ impl CudaKernelSpec<AttentionProblem> for FlashWgmma {
         let mask = match masks_by_copy(p) {
             true => {
                 let ([batches, heads], one) = (p.masks(), (p.sq * p.sk) as usize);
-                let lies = Strides { batch: heads as usize * one, head: one, row: p.sk as usize };
-                map(slot::MASK, p, [p.sk, p.sq, heads, batches], lies, 64)
+                let mask_layout = Strides { batch: heads as usize * one, head: one, row: p.sk as usize };
+                map(slot::MASK, p, [p.sk, p.sq, heads, batches], mask_layout, 64)
             }
             // The entry has a place for it and never looks.
             false => q,

@@ -71,14 +71,14 @@ pub(crate) fn align(p: &AttentionProblem) -> u64 {
 /// Facts of the problem that every kernel is compiled with.
 pub(crate) fn facts(p: &AttentionProblem) -> Vec<(&'static str, i64)> {
     let mut facts = vec![("DTYPE", dtype_code(p.dtype)), ("D", p.d as i64), ("DV", p.dv as i64)];
-    let bent = [
+    let flags = [
         ("CAUSAL", p.causal || p.window.is_some()),
         ("WINDOW", p.window.is_some()),
         ("ALIBI", p.alibi),
         ("SOFTCAP", p.softcap().is_some()),
         ("DROPOUT", p.dropout() > 0.0),
     ];
-    facts.extend(bent.into_iter().filter(|(_, is)| *is).map(|(name, _)| (name, 1)));
+    facts.extend(flags.into_iter().filter(|(_, is)| *is).map(|(name, _)| (name, 1)));
     if p.scale() <= SMALL_SCALE {
         facts.push(("NEGATIVE", 1));
     }
@@ -279,8 +279,9 @@ mod tests {
 
     #[test]
     fn scales_that_nothing_is_divided_by_are_told_apart() {
-        let bent = |scale| facts(&problem("h=1,sq=2,d=64,dtype=f16").with_scale(scale)).contains(&("NEGATIVE", 1));
-        assert_eq!([0.125, 1e-10, 1e-30, 0.0, -0.5].map(bent), [false, false, true, true, true]);
+        let has_negative =
+            |scale| facts(&problem("h=1,sq=2,d=64,dtype=f16").with_scale(scale)).contains(&("NEGATIVE", 1));
+        assert_eq!([0.125, 1e-10, 1e-30, 0.0, -0.5].map(has_negative), [false, false, true, true, true]);
     }
 
     #[test]

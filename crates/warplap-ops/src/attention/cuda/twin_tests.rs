@@ -103,8 +103,8 @@ fn every_space_is_small_and_every_config_of_it_has_a_plan() {
                 let named = |a: &Argument| !matches!(a, Argument::Map(i, _) | Argument::Pointer(i) if *i >= slots);
                 assert!(plan.arguments.len() <= 48 && plan.arguments.iter().all(named), "{what} {config}");
                 // What a kernel counts for itself is what the host asked for.
-                let told = plan.source.defines.iter().find(|(name, _)| *name == "SHARED");
-                assert!(told.is_none_or(|(_, bytes)| *bytes as u64 == plan.shared), "{what} {config}");
+                let shared_bytes = plan.source.defines.iter().find(|(name, _)| *name == "SHARED");
+                assert!(shared_bytes.is_none_or(|(_, bytes)| *bytes as u64 == plan.shared), "{what} {config}");
             }
         }
     }

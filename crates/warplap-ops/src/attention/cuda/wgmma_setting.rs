@@ -134,8 +134,8 @@ impl Setting {
         let drops = p.dropout() > 0.0;
         match self.cons {
             // Caps, distances and random numbers take some of their own.
-            4 if p.is_bent() || drops => 64,
-            3 if p.is_bent() || drops => 112,
+            4 if p.has_score_mod() || drops => 64,
+            3 if p.has_score_mod() || drops => 112,
             4 => 80,
             3 => 128,
             // Threads that read the mask by themselves hold addresses for it.

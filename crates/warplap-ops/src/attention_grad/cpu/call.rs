@@ -17,13 +17,13 @@ use crate::typed;
 #[derive(Clone, Copy)]
 pub(crate) struct Rows<P> {
     pub(crate) first: P,
-    pub(crate) lies: Strides,
+    pub(crate) strides: Strides,
 }
 
 impl<P> Rows<P> {
     /// Elements from the first to a row.
     pub(crate) fn at(&self, batch: usize, head: usize, row: usize) -> usize {
-        batch * self.lies.batch + head * self.lies.head + row * self.lies.row
+        batch * self.strides.batch + head * self.strides.head + row * self.strides.row
     }
 }
 
@@ -93,19 +93,19 @@ impl<T: Typed> Gradients<T> {
 pub(crate) fn write<T: Typed>(
     args: &mut [Arg<'_, Cpu>],
     slot: usize,
-    lies: Strides,
+    strides: Strides,
 ) -> Result<Rows<*mut T>, Rejection> {
     let first = typed::write::<T>(args[slot].write()?)?.as_mut_ptr();
-    Ok(Rows { first, lies })
+    Ok(Rows { first, strides })
 }
 
 impl<T: Typed + Copy> Call<T> {
     /// Takes the slots of a launch. The catalog hands out kernels that refuse other arguments than the signature's, so
     /// that every slot holds what the problem spans: everything unsafe relies on it.
     pub(crate) fn new(p: &AttentionProblem, args: &[Arg<'_, Cpu>], at: Places) -> Result<Self, Rejection> {
-        fn read<T: Typed>(args: &[Arg<'_, Cpu>], slot: usize, lies: Strides) -> Result<Rows<*const T>, Rejection> {
+        fn read<T: Typed>(args: &[Arg<'_, Cpu>], slot: usize, strides: Strides) -> Result<Rows<*const T>, Rejection> {
             let first = args[slot].read().and_then(typed::read::<T>)?.as_ptr();
-            Ok(Rows { first, lies })
+            Ok(Rows { first, strides })
         }
         fn begins(args: &[Arg<'_, Cpu>], name: &str, slot: usize) -> Result<*const i32, Rejection> {
             let offsets = args[slot].read().and_then(typed::read::<i32>)?;
@@ -164,25 +164,26 @@ impl<T> Call<T> {
 
     /// What scores of a query of one head become: the scaled score and its key's number come in; the score and how steeply
     /// it grows go out.
-    pub(crate) fn bend(
+    pub(crate) fn score_mod(
         &self,
         p: &AttentionProblem,
         [batch, head, query]: [usize; 3],
     ) -> impl Fn(f32, usize) -> (f32, f32) {
-        let (cap, sight, lies) = (p.softcap(), self.sight(p, batch), p.mask_strides());
+        let (cap, sight, strides) = (p.softcap(), self.sight(p, batch), p.mask_strides());
         // A byte of the mask is for so many keys of as many queries.
         let shift = p.mask.tiles().map_or(0, Tiles::shift);
-        let (hides, at) = (self.hides, batch * lies.batch + head * lies.head + (query >> shift) * lies.row);
+        let (hides, at) = (self.hides, batch * strides.batch + head * strides.head + (query >> shift) * strides.row);
         // SAFETY: one number a head.
         let lean = if self.slopes.is_null() { 0.0 } else { unsafe { *self.slopes.add(head) } };
         move |scaled, key| {
-            let (bent, steep) = cap.map_or((scaled, 1.0), |cap| {
+            let (capped_score, steep) = cap.map_or((scaled, 1.0), |cap| {
                 let tanh = (scaled / cap).tanh();
                 (cap * tanh, 1.0 - tanh * tanh)
             });
             // SAFETY: a mask has a byte for every key, or for every square of keys, of this query.
             let hidden = !hides.is_null() && unsafe { *hides.add(at + (key >> shift)) } == 0;
-            let score = if hidden { f32::NEG_INFINITY } else { bent - lean * sight.distance(query, key) as f32 };
+            let score =
+                if hidden { f32::NEG_INFINITY } else { capped_score - lean * sight.distance(query, key) as f32 };
             (score, steep)
         }
     }
@@ -197,10 +198,10 @@ impl<T> Call<T> {
 
     /// Where the mask of a query begins; null where there is none.
     pub(crate) fn line(&self, p: &AttentionProblem, [batch, head, query]: [usize; 3]) -> *const T {
-        let lies = p.mask_strides();
+        let strides = p.mask_strides();
         match self.mask.is_null() {
             true => self.mask,
-            false => self.mask.wrapping_add(batch * lies.batch + head * lies.head + query * lies.row),
+            false => self.mask.wrapping_add(batch * strides.batch + head * strides.head + query * strides.row),
         }
     }
 }

@@ -92,12 +92,12 @@ fn differentiate<T: Element + Typed>(p: &AttentionProblem, args: &mut [Arg<'_, C
                     let line = call.line(p, [b, h, i]);
                     let mask = (!line.is_null()).then(|| std::slice::from_raw_parts(line, most));
                     let seen = if lse == f32::NEG_INFINITY { 0..0 } else { sight.of_query(i) };
-                    let (bend, drops) = (call.bend(p, [b, h, i]), call.drops(p, [b, h]));
+                    let (score_mod, drops) = (call.score_mod(p, [b, h, i]), call.drops(p, [b, h]));
                     of_q.fill(0.0);
                     for j in seen {
                         let met = [b, kv, met.start + j];
                         let (k, v) = (row(call.k, met, d), row(call.v, met, dv));
-                        let (score, steep) = bend(dot(q, k) * scale, j);
+                        let (score, steep) = score_mod(dot(q, k) * scale, j);
                         let weight = (score + mask.map_or(0.0, |m| m[j].widen()) - lse).exp();
                         let kept = drops.map_or(1.0, |drops| drops.factor(i, j));
                         let slope = weight * (dot(g, v) * kept - delta) * steep;

@@ -38,16 +38,16 @@ impl<'a, T: Element + Typed> TaskInputs<'a, T> {
             // SAFETY: the slot holds as many elements as the problem says.
             let all = unsafe { std::slice::from_raw_parts(rows.first, len) };
             if T::DTYPE == DType::F32 {
-                return Wide { rows: Rows { first: rows.first.cast(), lies: rows.lies }, _kept: Vec::new() };
+                return Wide { rows: Rows { first: rows.first.cast(), strides: rows.strides }, _kept: Vec::new() };
             }
             let kept: Vec<f32> = all.iter().map(|x| x.widen()).collect();
-            Wide { rows: Rows { first: kept.as_ptr(), lies: rows.lies }, _kept: kept }
+            Wide { rows: Rows { first: kept.as_ptr(), strides: rows.strides }, _kept: kept }
         };
         let (q, k) = (widened(call.q, p.q_len()), widened(call.k, p.k_len()));
         let (v, grad) = (widened(call.v, p.v_len()), widened(call.grad, p.o_len()));
-        let mut given = TaskInputs { p, isa, q, k, v, grad, deltas: Vec::new(), call };
-        given.deltas = given.deltas();
-        given
+        let mut inputs = TaskInputs { p, isa, q, k, v, grad, deltas: Vec::new(), call };
+        inputs.deltas = inputs.deltas();
+        inputs
     }
 }
 
@@ -96,8 +96,8 @@ impl<T: Element> TaskInputs<'_, T> {
         // SAFETY: there is a log-sum-exp for each query.
         let lse = unsafe { std::slice::from_raw_parts(self.call.lse.add(at), rows) };
         let mut steep = Vec::new();
-        if p.is_bent() {
-            steep = self.bend([b, h], [first, key], width, scores);
+        if p.has_score_mod() {
+            steep = self.modify_scores([b, h], [first, key], width, scores);
         }
         let mut kept = Vec::new();
         if let Some(drops) = self.call.drops(p, [b, h]) {
@@ -112,7 +112,7 @@ impl<T: Element> TaskInputs<'_, T> {
             first: [first, key],
             lse,
             deltas: &self.deltas[at..at + rows],
-            scale: if p.is_bent() { 1.0 } else { p.scale() },
+            scale: if p.has_score_mod() { 1.0 } else { p.scale() },
             sight: self.call.sight(p, b),
             mask: (if line.is_null() { line } else { line.wrapping_add(key) }, p.sk as usize),
         });
@@ -121,13 +121,19 @@ impl<T: Element> TaskInputs<'_, T> {
     }
 
     /// Scales and bends scores one by one; how steeply they grow goes out beside them.
-    fn bend(&self, [b, h]: [usize; 2], [first, key]: [usize; 2], width: usize, scores: &mut [f32]) -> Vec<f32> {
+    fn modify_scores(
+        &self,
+        [b, h]: [usize; 2],
+        [first, key]: [usize; 2],
+        width: usize,
+        scores: &mut [f32],
+    ) -> Vec<f32> {
         let (p, mut steep) = (self.p, Vec::with_capacity(scores.len()));
         for (i, row) in scores.chunks_exact_mut(width).enumerate() {
-            let bend = self.call.bend(p, [b, h, first + i]);
+            let score_mod = self.call.score_mod(p, [b, h, first + i]);
             for (j, score) in row.iter_mut().enumerate() {
-                let (bent, grows) = bend(*score * p.scale(), key + j);
-                *score = bent;
+                let (modified_score, grows) = score_mod(*score * p.scale(), key + j);
+                *score = modified_score;
                 steep.push(grows);
             }
         }
@@ -141,7 +147,7 @@ pub(super) type Part = Strided<*const f32>;
 impl Part {
     /// Rows of a head from one on.
     pub(super) fn of(rows: Rows<*const f32>, [b, h, first]: [usize; 3]) -> Self {
-        let Strides { row, .. } = rows.lies;
+        let Strides { row, .. } = rows.strides;
         // SAFETY: the tensor has that row.
         Part { first: unsafe { rows.first.add(rows.at(b, h, first)) }, column: 1, row }
     }

@@ -93,14 +93,14 @@ impl Kernel<Cpu> for Built {
 impl Built {
     fn differentiate<T: Element + Typed>(&self, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
         let (p, call) = (&self.p, Call::<T>::new(&self.p, args, PLACES)?);
-        let (given, to) = (&TaskInputs::new(p, self.isa, call), &Gradients::new(p, args)?);
+        let (inputs, to) = (&TaskInputs::new(p, self.isa, call), &Gradients::new(p, args)?);
         let (block, threads) = (self.setting.block, self.setting.threads);
         let (keys, queries) = ((p.sk as usize).div_ceil(block), (p.sq as usize).div_ceil(block));
         let shared = (p.b * p.hkv) as usize * keys;
         // The first keys, which most queries see, and the last queries, which see most keys, come first.
         self.pool.each(threads, shared + (p.b * p.h) as usize * queries, |task| match task.checked_sub(shared) {
-            None => given.keys(to, task / keys, task % keys * block, block),
-            Some(task) => given.queries(to, task / queries, (queries - 1 - task % queries) * block, block),
+            None => inputs.keys(to, task / keys, task % keys * block, block),
+            Some(task) => inputs.queries(to, task / queries, (queries - 1 - task % queries) * block, block),
         });
         Ok(())
     }

@@ -135,13 +135,13 @@ extern "C" __global__ void __launch_bounds__(NT)
   __shared__ place_t list[LIST];
   __shared__ int listed;
   if (warp == 0) {
-    const int found = list_seen(list, KEYS ? count * group : count, [&](int c) {
+    const int seen_count = list_seen(list, KEYS ? count * group : count, [&](int c) {
       int turn, at;
       met(c, turn, at);
       const u64 before = b * mb + (KEYS ? mine * group + turn : mine) * mh;
       return is_seen(mask, before, mr, KEYS ? at * OTHER : own, KEYS ? own : at * OTHER);
     });
-    if (lane == 0) listed = found;
+    if (lane == 0) listed = seen_count;
   }
   __syncthreads();
   const int all = listed;
@@ -198,7 +198,7 @@ extern "C" __global__ void __launch_bounds__(NT)
 #pragma unroll
   for (int i = 0; i < (KEYS ? VC / 2 : 1); i++) second[i] = 0.f;
   int h = KEYS ? mine * group : mine, block = begin;
-  Bend v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
+  ScoreMod v = score_mod_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
   Drops drops = DROPOUT ? drops_of(seed, (u64)b * heads + h, below) : Drops{};
   const float grown = DROPOUT ? grown_of(below) : 1.f;
   for (int i = 0; i < all; i++) {
@@ -220,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(NT)
     met(list[i], turn, block);
     if (KEYS && h != mine * group + turn) {
       h = mine * group + turn;
-      if (ALIBI) v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
+      if (ALIBI) v = score_mod_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
       if (DROPOUT) drops = drops_of(seed, (u64)b * heads + h, below);
     }
 #endif
@@ -251,7 +251,7 @@ extern "C" __global__ void __launch_bounds__(NT)
     if (!SQUARE && ++block == begin + count && KEYS) {
       block = begin, h++;
       if ((MASK || ALIBI) && i + 1 < all)
-        v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
+        v = score_mod_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
       if (DROPOUT) drops = drops_of(seed, (u64)b * heads + h, below);
     }
   }

@@ -84,16 +84,16 @@ impl GradMma {
         defines.extend([packed_fact(p), ("PAD", BLOCK as i64)]);
         let chain = chain(p);
         let mut arguments = [slot::Q, slot::K, slot::V, slot::GRAD].map(Argument::Pointer).to_vec();
-        let (first, second, lies) = match side {
+        let (first, second, output_strides) = match side {
             Side::Keys => (slot::DK, Argument::Pointer(slot::DV), [p.k_strides(), p.v_strides()]),
             Side::Queries => (slot::DQ, NOTHING, [p.q_strides(), p.q_strides()]),
         };
-        arguments.extend(if matches!(side, Side::Keys) { chain.brought() } else { chain.lent() });
+        arguments.extend(if matches!(side, Side::Keys) { chain.scratch_arguments() } else { chain.room_arguments() });
         arguments.extend([slot::MASK, slot::SLOPES, first].map(Argument::Pointer));
         arguments.push(second);
         arguments.extend(chain.numbers(p, chip));
         arguments.extend(all_strides(p));
-        arguments.extend(lies.map(strides).concat());
+        arguments.extend(output_strides.map(strides).concat());
         arguments.extend(mask_strides(p));
         arguments.extend(drops(p, slot::SEED));
         arguments.extend([slot::OFFSETS_Q, slot::OFFSETS_K].map(Argument::Pointer));

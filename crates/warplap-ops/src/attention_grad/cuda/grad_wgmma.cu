@@ -103,12 +103,12 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
   __shared__ place_t list[LIST];
   __shared__ int listed;
   if (threadIdx.x < 32) {
-    const int found = list_seen(list, count * group, [&](int c) {
+    const int seen_count = list_seen(list, count * group, [&](int c) {
       const int turn = c / count;
       const u64 before = b * mb + (hk * group + turn) * mh;
       return is_seen(mask, before, mr, (seen.begin + c - turn * count) * BM, n * BN);
     });
-    if (threadIdx.x == 0) listed = found;
+    if (threadIdx.x == 0) listed = seen_count;
   }
   __syncthreads();
   const int all = listed;
@@ -164,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
     for (int i = 0; i < DV / 2; i++) dv[i] = 0.f;
     int q = 0, m = seen.begin, h = hk * group;
     u32 phase = 0;
-    Bend v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
+    ScoreMod v = score_mod_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
     Drops drops = DROPOUT ? drops_of(seed, (u64)b * heads + h, below) : Drops{};
     const float grown = DROPOUT ? grown_of(below) : 1.f;
     if (all > 0) mb_wait(full_k, 0);
@@ -203,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
 #if SQUARE
       const int before = h;
       met(i, m, h);
-      if (ALIBI && h != before) v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
+      if (ALIBI && h != before) v = score_mod_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
       if (DROPOUT && h != before) drops = drops_of(seed, (u64)b * heads + h, below);
       if (!LAG) to = place_dq();
 #endif
@@ -272,7 +272,7 @@ extern "C" __global__ void __launch_bounds__(NT, RESIDENT)
       if (!SQUARE && ++m == seen.end) {
         m = seen.begin, h++;
         if ((MASK || ALIBI) && i + 1 < all)
-          v = bend_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
+          v = score_mod_of(sq, sk, lower, upper, scale, cap, slopes, mask, mb, mh, mr, b, h);
         if (DROPOUT) drops = drops_of(seed, (u64)b * heads + h, below);
       }
       if (!LAG && !SQUARE) to = place_dq();

@@ -156,7 +156,7 @@ impl CudaKernelSpec<AttentionGradProblem> for GradWgmma {
             map(slot::K, p, [p.d, p.sk, p.hkv, p.b], p.k_strides(), s.keys()),
             map(slot::V, p, [p.dv, p.sk, p.hkv, p.b], p.v_strides(), s.keys()),
         ];
-        arguments.extend(chain.brought());
+        arguments.extend(chain.scratch_arguments());
         arguments.extend([slot::MASK, slot::SLOPES].map(Argument::Pointer));
         arguments.push(chain.sums());
         arguments.extend([slot::DK, slot::DV].map(Argument::Pointer));

@@ -45,12 +45,12 @@ impl Chain {
     }
 
     /// Where log-sum-exps and deltas lie, for the main kernel: it brings the scratch along.
-    pub(crate) fn brought(self) -> [Argument; 2] {
+    pub(crate) fn scratch_arguments(self) -> [Argument; 2] {
         [Argument::Scratch(self.need()), Argument::Room(self.all)]
     }
 
     /// The same for the others.
-    pub(crate) fn lent(self) -> [Argument; 2] {
+    pub(crate) fn room_arguments(self) -> [Argument; 2] {
         [Argument::Room(0), Argument::Room(self.all)]
     }
 
@@ -67,7 +67,7 @@ impl Chain {
         defines.extend(numbers.map(|(name, value)| (name, value as i64)));
         defines.extend([packed_fact(p), ("PAD", self.block as i64)]);
         let mut arguments = [slot::OUT, slot::GRAD, slot::LSE].map(Argument::Pointer).to_vec();
-        arguments.extend(self.lent());
+        arguments.extend(self.room_arguments());
         arguments.push(self.sums());
         arguments.extend([p.b, p.h, p.sq, self.room].map(int));
         arguments.extend([p.o_strides(), p.o_strides()].map(strides).concat());

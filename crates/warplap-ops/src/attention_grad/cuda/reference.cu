@@ -68,8 +68,8 @@ reference(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __
         const float known = sums_of[h * per_head + q];
         float score = dot(first, with + j * wr, d) * scale, steep = 1.f;
         if (SOFTCAP) {
-          const float bent = tanhf(score / cap);
-          score = cap * bent, steep = 1.f - bent * bent;
+          const float tanh_score = tanhf(score / cap);
+          score = cap * tanh_score, steep = 1.f - tanh_score * tanh_score;
         }
         if (ALIBI) score -= leans[h] * (float)abs(q + shift - k);
         const u64 at = b * mb + h * mh + (q >> SQUARE) * mr + (k >> SQUARE);

@@ -73,10 +73,10 @@ fn differentiate<T: Element + Typed>(p: &AttentionProblem, args: &mut [Arg<'_, C
                 let lse = *call.lse.add((b * p.h as usize + h) * sq + i);
                 let mask = std::slice::from_raw_parts(call.line(p, at), sk);
                 let seen = if lse == f32::NEG_INFINITY { 0..0 } else { call.sight(p, b).of_query(i) };
-                let (bend, drops) = (call.bend(p, at), call.drops(p, [b, h]));
+                let (score_mod, drops) = (call.score_mod(p, at), call.drops(p, [b, h]));
                 for j in seen {
                     let met = [b, h / p.group() as usize, j];
-                    let score = bend(dot(q, row(call.k, met, d)) * p.scale(), j).0;
+                    let score = score_mod(dot(q, row(call.k, met, d)) * p.scale(), j).0;
                     let weight = (score + mask[j].widen() - lse).exp();
                     let kept = drops.map_or(1.0, |drops| drops.factor(i, j));
                     sums[j] += weight * (dot(g, row(call.v, met, dv)) * kept - delta);

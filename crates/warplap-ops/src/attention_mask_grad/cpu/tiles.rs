@@ -94,7 +94,7 @@ unsafe impl<T> Sync for Written<T> {}
 impl Built {
     fn differentiate<T: Element + Typed>(&self, args: &mut [Arg<'_, Cpu>]) -> Result<(), Rejection> {
         let (p, [block, threads]) = (&self.p, self.setting);
-        let given = &TaskInputs::new(p, self.isa, Call::<T>::new(p, args, PLACES)?);
+        let inputs = &TaskInputs::new(p, self.isa, Call::<T>::new(p, args, PLACES)?);
         let to = &Written(write::<T>(args, slot::DMASK, p.mask_strides())?);
         let (down, across) = ((p.sq as usize).div_ceil(block), (p.sk as usize).div_ceil(KEYS));
         let [batches, heads] = p.masks().map(|n| n as usize);
@@ -102,7 +102,7 @@ impl Built {
         self.pool.each(threads, batches * heads * down * across, |task| {
             let (tile, mask) = (task % (down * across), task / (down * across));
             let at = [(down - 1 - tile / across) * block, tile % across * KEYS];
-            given.tile(to, [mask / heads, mask % heads], at, block);
+            inputs.tile(to, [mask / heads, mask % heads], at, block);
         });
         Ok(())
     }

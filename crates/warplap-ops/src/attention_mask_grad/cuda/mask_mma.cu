@@ -123,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(NT)
       }
       held[t][i] = x, sums[t][i * 2] = sums[t][i * 2 + 1] = 0.f;
     }
-  Bend v = bend_of(sq, sk, lower, upper, scale, cap, slopes, nullptr, 0, 0, 0, 0, h0);
+  ScoreMod v = score_mod_of(sq, sk, lower, upper, scale, cap, slopes, nullptr, 0, 0, 0, 0, h0);
   const bool edge = has_edge(v, top, WARP, j, OTHER);
   const float grown = DROPOUT ? grown_of(below) : 1.f;
   for (int turn = 0; turn < all; turn++) {

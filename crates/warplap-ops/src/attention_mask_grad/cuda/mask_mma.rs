@@ -74,7 +74,7 @@ impl CudaKernelSpec<AttentionMaskGradProblem> for MaskMma {
         defines.extend([("ALIGN", align(p) as i64), ("SHARED", shared as i64)]);
         let chain = Chain::new(p, PADDED, 0);
         let mut arguments = [slot::Q, slot::K, slot::V, slot::GRAD].map(Argument::Pointer).to_vec();
-        arguments.extend(chain.brought());
+        arguments.extend(chain.scratch_arguments());
         arguments.extend([slot::MASK, slot::SLOPES, slot::DMASK].map(Argument::Pointer));
         arguments.extend(chain.numbers(p, chip));
         arguments.extend(all_strides(p));

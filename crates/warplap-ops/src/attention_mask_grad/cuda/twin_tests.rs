@@ -73,14 +73,14 @@ fn every_setting_has_launches_that_fit_the_chip() {
 #[test]
 fn every_tile_of_every_mask_has_a_block() {
     let blocks = |text: &str, warps: usize| {
-        let mut found = Vec::new();
+        let mut grids = Vec::new();
         launches(text, &Chip::h200(), |_, plan| {
             let is = |name: &str, value: i64| plan.source.defines.contains(&(name, value));
             if is("WARPS", warps as i64) && is("TALL", 1) && is("OTHER", 64) && is("STAGES", 2) {
-                found.push(plan.grid);
+                grids.push(plan.grid);
             }
         });
-        found
+        grids
     };
     assert_eq!(blocks("b=2,h=3,sq=65,sk=129,d=64,dtype=f16", 4), [Grid::Blocks(2 * 3)]);
     assert_eq!(blocks("b=2,h=3,sq=65,sk=129,d=64,dtype=f16,over=heads", 8), [Grid::Blocks(3 * 3)]);

@@ -71,9 +71,9 @@ mod tests {
                     };
                 }
                 variant.build(&p, &config, &device).unwrap().launch(&mut args, &()).unwrap();
-                let found = device.download(&buffers[slot::C]).unwrap();
+                let output = device.download(&buffers[slot::C]).unwrap();
                 for (i, wanted) in answer.values.iter().enumerate() {
-                    assert!((found.at(i) - wanted).abs() < 0.05, "{text}: {} at {i}: {}", variant.id(), found.at(i));
+                    assert!((output.at(i) - wanted).abs() < 0.05, "{text}: {} at {i}: {}", variant.id(), output.at(i));
                 }
                 tried += 1;
             }

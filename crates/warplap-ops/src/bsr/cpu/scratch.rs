@@ -18,8 +18,8 @@ pub(super) fn with<R>(len: usize, body: impl FnOnce(&mut [f32]) -> R) -> R {
     let mut buffer = KEPT.with_borrow_mut(|kept| {
         // The smallest that is large enough, else the largest to grow.
         let fits = (0..kept.len()).filter(|i| kept[*i].len() >= len + LINE).min_by_key(|i| kept[*i].len());
-        let found = fits.or_else(|| (0..kept.len()).max_by_key(|i| kept[*i].len()));
-        found.map(|i| kept.swap_remove(i)).unwrap_or_default()
+        let best = fits.or_else(|| (0..kept.len()).max_by_key(|i| kept[*i].len()));
+        best.map(|i| kept.swap_remove(i)).unwrap_or_default()
     });
     if buffer.len() < len + LINE {
         buffer = vec![0.0; len + LINE];

@@ -11,7 +11,7 @@ constexpr int CHUNKS = BC * SIZE / 16, NT = 256; // 16-byte chunks in a row of a
 extern "C" __global__ void __launch_bounds__(NT)
 densify(const uint4* __restrict__ values, uint4* __restrict__ A, const int* __restrict__ row_ptr,
     const int* __restrict__ col_idx, int columns) {
-  __shared__ int found[WIDE];
+  __shared__ int blocks[WIDE];
   pdl_launch();
   pdl_wait();
   const int parts = (columns + WIDE - 1) / WIDE;
@@ -24,11 +24,11 @@ densify(const uint4* __restrict__ values, uint4* __restrict__ A, const int* __re
       if (__ldg(col_idx + middle) < c0 + i) low = middle + 1;
       else high = middle;
     }
-    found[i] = low < end && __ldg(col_idx + low) == c0 + i ? low : -1;
+    blocks[i] = low < end && __ldg(col_idx + low) == c0 + i ? low : -1;
   }
   __syncthreads();
   for (int i = threadIdx.x; i < BS * count * CHUNKS; i += NT) {
-    const int r = i / (count * CHUNKS), x = i % (count * CHUNKS), block = found[x / CHUNKS];
+    const int r = i / (count * CHUNKS), x = i % (count * CHUNKS), block = blocks[x / CHUNKS];
     const uint4 v = block >= 0 ? __ldg(values + ((u64)block * BS + r) * CHUNKS + x % CHUNKS) : make_uint4(0, 0, 0, 0);
     A[((u64)row * BS + r) * ((u64)columns * CHUNKS) + (u64)c0 * CHUNKS + x] = v;
   }

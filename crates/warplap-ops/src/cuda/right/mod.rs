@@ -5,7 +5,7 @@
 
 mod width;
 
-pub(crate) use width::{Width, addresses, lying};
+pub(crate) use width::{Width, addresses, width_and_addresses};
 
 use std::ffi::c_void;
 

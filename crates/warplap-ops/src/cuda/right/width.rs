@@ -45,7 +45,7 @@ pub(crate) fn addresses<const N: usize>(signature: &Signature, inputs: &Inputs<'
 }
 
 /// How inputs lie, and their addresses. Refuses what was neither drawn for the signature nor made wide of that.
-pub(crate) fn lying<const N: usize>(
+pub(crate) fn width_and_addresses<const N: usize>(
     signature: &Signature,
     inputs: &Inputs<'_, Cuda>,
 ) -> Result<(Width, [u64; N]), Error> {
@@ -86,14 +86,14 @@ mod tests {
     fn inputs_lie_as_they_were_drawn_or_are_doubles_all_of_them() {
         let (x, table, whole) = (at(16, DType::Bf16, 4), at(32, DType::F32, 4), at(48, DType::I32, 5));
         let (wide_x, wide_table) = (at(16, DType::F64, 4), at(32, DType::F64, 4));
-        let found = |inputs: [Option<View<'_>>; 4]| lying::<4>(&signature(), &inputs).ok();
-        assert_eq!(found([x, table, whole, None]), Some((Width::Own, [16, 32, 48, 0])));
-        assert_eq!(found([wide_x, wide_table, whole, None]), Some((Width::Double, [16, 32, 48, 0])));
+        let answer = |inputs: [Option<View<'_>>; 4]| width_and_addresses::<4>(&signature(), &inputs).ok();
+        assert_eq!(answer([x, table, whole, None]), Some((Width::Own, [16, 32, 48, 0])));
+        assert_eq!(answer([wide_x, wide_table, whole, None]), Some((Width::Double, [16, 32, 48, 0])));
         // One of each, too few, nothing, and whole numbers that are none.
-        assert_eq!(found([wide_x, table, whole, None]), None);
-        assert_eq!(found([at(16, DType::Bf16, 3), table, whole, None]), None);
-        assert_eq!(found([None, table, whole, None]), None);
-        assert_eq!(found([wide_x, wide_table, at(48, DType::F64, 4), None]), None);
+        assert_eq!(answer([wide_x, table, whole, None]), None);
+        assert_eq!(answer([at(16, DType::Bf16, 3), table, whole, None]), None);
+        assert_eq!(answer([None, table, whole, None]), None);
+        assert_eq!(answer([wide_x, wide_table, at(48, DType::F64, 4), None]), None);
         assert!(addresses::<4>(&signature(), &[wide_x, wide_table, whole, None]).is_err());
     }
 

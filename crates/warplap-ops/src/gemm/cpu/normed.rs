@@ -21,7 +21,7 @@ use crate::typed::{for_dtype, read};
 pub(super) struct Normed<V>(pub(super) V);
 
 /// The product with given factors; what has no norm in front stays as it is.
-fn given(p: &GemmProblem) -> GemmProblem {
+fn scaled_problem(p: &GemmProblem) -> GemmProblem {
     if p.rms.is_some() { p.with_rms(None).with_scale(Scale::Rows) } else { *p }
 }
 
@@ -35,15 +35,15 @@ impl<V: Variant<Gemm, Cpu>> Variant<Gemm, Cpu> for Normed<V> {
     }
 
     fn fit(&self, p: &GemmProblem, cpu: &Cpu) -> Fit {
-        self.0.fit(&given(p), cpu)
+        self.0.fit(&scaled_problem(p), cpu)
     }
 
     fn space(&self, p: &GemmProblem, cpu: &Cpu) -> Space {
-        self.0.space(&given(p), cpu)
+        self.0.space(&scaled_problem(p), cpu)
     }
 
     fn needs(&self, p: &GemmProblem, config: &Config) -> Needs {
-        let one = self.0.needs(&given(p), config);
+        let one = self.0.needs(&scaled_problem(p), config);
         let factors = if p.rms.is_some() { 4 * p.m } else { 0 };
         Needs { workspace: one.workspace + factors, ..one }
     }
@@ -53,7 +53,7 @@ impl<V: Variant<Gemm, Cpu>> Variant<Gemm, Cpu> for Normed<V> {
     }
 
     fn build(&self, p: &GemmProblem, config: &Config, cpu: &Cpu) -> Result<Box<dyn Kernel<Cpu>>, Rejection> {
-        let scaled = self.0.build(&given(p), config, cpu)?;
+        let scaled = self.0.build(&scaled_problem(p), config, cpu)?;
         Ok(match p.rms {
             Some(rms) => Box::new(Behind { problem: *p, rms, scaled }),
             None => scaled,

@@ -153,8 +153,13 @@ mod tests {
                 let pointers = [slot::BIAS, slot::JOINED].map(Argument::Pointer);
                 assert_eq!(*last, [pointers[0], pointers[1], Argument::Long(plain.ldc)], "{text}: {}", twin.id());
                 assert_eq!((of(&joined, "JOIN"), of(&full, "JOIN")), (Some(2), None), "{text}: {}", twin.id());
-                let bent = planned(&plain.with_epilogue(false, Activation::Relu));
-                assert_eq!((bent.arguments, of(&full, "BIAS")), (bare.arguments, Some(1)), "{text}: {}", twin.id());
+                let relu_plan = planned(&plain.with_epilogue(false, Activation::Relu));
+                assert_eq!(
+                    (relu_plan.arguments, of(&full, "BIAS")),
+                    (bare.arguments, Some(1)),
+                    "{text}: {}",
+                    twin.id()
+                );
             }
         }
     }

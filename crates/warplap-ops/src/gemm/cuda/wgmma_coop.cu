@@ -79,7 +79,7 @@ wgmma_coop(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, con
     const int one = SQUARES ? tid & 31 : tid;
     const bool signals = tiles.shares_with(one);
     auto release = [&](int stage) {
-      if (signals) tiles.tell(empties + stage * 8, one);
+      if (signals) tiles.release_stage(empties + stage * 8, one);
     };
     int q = 0;
     u32 phase = 0;

@@ -68,7 +68,7 @@ wgmma_pingpong(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB,
     const int one = SQUARES ? tid & 31 : tid;
     const bool signals = tiles.shares_with(one);
     auto release = [&](int stage) {
-      if (signals) tiles.tell(empties + stage * 8, one);
+      if (signals) tiles.release_stage(empties + stage * 8, one);
     };
     if (w == 1) named_arrive(3, 256); // the first turn is warpgroup 0's
     int turn = w; // tiles of this CTA that came before; each took `blocks` stages

@@ -129,7 +129,7 @@ wgmma_streamk(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, 
     // This warpgroup's signal that a stage is free goes to every CTA that writes into it.
     const bool signals = tiles.shares_with(tid);
     auto release = [&](int stage) {
-      if (signals) tiles.tell(empties + stage * 8, tid);
+      if (signals) tiles.release_stage(empties + stage * 8, tid);
     };
     // Sums lie as the threads of a warpgroup hold them.
     float4* const parts = reinterpret_cast<float4*>(flags + FLAGS) + tid;

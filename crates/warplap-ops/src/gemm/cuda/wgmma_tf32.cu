@@ -94,7 +94,7 @@ wgmma_tf32(const __grid_constant__ TMap tFirst, const __grid_constant__ TMap tSe
     u32 phase = 0;
     // Every warp says that it has read a stage, to each CTA that writes into it.
     auto release = [&](int stage) {
-      if (lane < CR) tiles.tell(empties + stage * 8, lane);
+      if (lane < CR) tiles.release_stage(empties + stage * 8, lane);
     };
     auto fetch = [&](u32 (&f)[4][4]) {
       mb_wait(fulls + q * 8, phase);

@@ -90,7 +90,7 @@ wgmma(const __grid_constant__ TMap tA, const __grid_constant__ TMap tB, const __
     const bool signals = tiles.shares_with(teller);
     auto release = [&](int stage) {
       if (TELLERS > 1) __syncwarp();
-      if (signals) tiles.tell(empties + stage * 8, teller);
+      if (signals) tiles.release_stage(empties + stage * 8, teller);
     };
     if (PING && w == 1) named_arrive(3, 256); // the first turn is warpgroup 0's
     int q = 0, turn = w; // tiles of this CTA that came before; each took `blocks` stages

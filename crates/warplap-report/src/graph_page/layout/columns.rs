@@ -15,10 +15,10 @@ const STRAIGHT: f64 = 8.0;
 
 pub(super) fn columns(grid: &mut Grid) {
     for row in 0..grid.rows.len() {
-        let gap_list = distances(grid, row);
-        let wide: f64 = gap_list.iter().sum();
+        let spacings = distances(grid, row);
+        let wide: f64 = spacings.iter().sum();
         let mut left = -wide / 2.0;
-        for (cell, gap) in grid.rows[row].iter().zip(gap_list) {
+        for (cell, gap) in grid.rows[row].iter().zip(spacings) {
             grid.cells[*cell].left = left;
             left += gap;
         }
@@ -53,7 +53,7 @@ pub(super) fn columns(grid: &mut Grid) {
 
 /// Ways over several rows become as straight as their neighbours let them: bends are only where a box is in the way.
 fn straighten(grid: &mut Grid) {
-    let gap_list: Vec<Vec<f64>> = (0..grid.rows.len()).map(|row| distances(grid, row)).collect();
+    let spacings: Vec<Vec<f64>> = (0..grid.rows.len()).map(|row| distances(grid, row)).collect();
     let mut place = vec![(0, 0); grid.cells.len()];
     for (row, cells) in grid.rows.iter().enumerate() {
         cells.iter().enumerate().for_each(|(at, cell)| place[*cell] = (row, at));
@@ -62,8 +62,8 @@ fn straighten(grid: &mut Grid) {
     let room = |grid: &Grid, cell: usize| {
         let (row, at) = place[cell];
         let left = |at: usize| grid.rows[row].get(at).map(|cell| grid.cells[*cell].left);
-        let low = at.checked_sub(1).and_then(|at| Some(left(at)? + gap_list[row][at]));
-        (low.unwrap_or(f64::NEG_INFINITY), left(at + 1).map_or(f64::INFINITY, |next| next - gap_list[row][at]))
+        let low = at.checked_sub(1).and_then(|at| Some(left(at)? + spacings[row][at]));
+        (low.unwrap_or(f64::NEG_INFINITY), left(at + 1).map_or(f64::INFINITY, |next| next - spacings[row][at]))
     };
     for way in ways(grid) {
         let mut rest = &way[..];
@@ -122,11 +122,11 @@ fn wanted<'a>(grid: &Grid, cell: &Cell, joins: impl Iterator<Item = &'a Join>) -
 }
 
 /// The places nearest to what everyone wants, in this order and at least so far from each other.
-fn spread(wants: &[(f64, f64)], gap_list: &[f64]) -> Vec<f64> {
+fn spread(wants: &[(f64, f64)], spacings: &[f64]) -> Vec<f64> {
     // Without the gaps between them places only have to grow: neighbours that would not are one block at their mean.
     let mut blocks: Vec<(f64, f64, usize)> = Vec::new();
     let mut before = 0.0;
-    for ((want, weight), gap) in wants.iter().zip(gap_list) {
+    for ((want, weight), gap) in wants.iter().zip(spacings) {
         blocks.push((weight * (want - before), *weight, 1));
         before += gap;
         while let [.., a, b] = blocks[..]
@@ -139,7 +139,7 @@ fn spread(wants: &[(f64, f64)], gap_list: &[f64]) -> Vec<f64> {
     let places = blocks.iter().flat_map(|block| std::iter::repeat_n(block.0 / block.1, block.2));
     let mut before = 0.0;
     let mut lefts = Vec::with_capacity(wants.len());
-    for (place, gap) in places.zip(gap_list) {
+    for (place, gap) in places.zip(spacings) {
         lefts.push(place + before);
         before += gap;
     }

@@ -9,7 +9,7 @@ use warplap_cuda::{BLOCK, Cuda, ELEMENT, PACKED, PHILOX, Source, dtype_code};
 
 use crate::attention::cuda::plan::{below, length_fact, mask_code, packed_fact, page_fact, square_fact};
 use crate::attention::{Attention, AttentionProblem, SLOTS, Spread, leaning, slot};
-use crate::cuda::right::{Width, launch, lying, magnitudes, read, refused};
+use crate::cuda::right::{Width, launch, magnitudes, read, refused, width_and_addresses};
 
 /// Queries of one block, and columns of V.
 const ROWS: u64 = 64;
@@ -48,7 +48,7 @@ impl Oracle<Attention, Cuda> for Right {
         inputs: &Inputs<'_, Cuda>,
         cuda: &Cuda,
     ) -> Result<Vec<FarAnswer<Cuda>>, Error> {
-        let (width, given) = lying::<SLOTS>(&Attention::signature(p), inputs)?;
+        let (width, input_addresses) = width_and_addresses::<SLOTS>(&Attention::signature(p), inputs)?;
         if width == Width::Double && p.alibi {
             return Err(refused("slopes lie in float32 alone"));
         }
@@ -58,12 +58,12 @@ impl Oracle<Attention, Cuda> for Right {
         let others = magnitudes(cuda, 2)?;
         let slots = [slot::Q, slot::K, slot::V, slot::MASK, slot::SLOPES, slot::SEED, slot::TABLE, slot::LENGTHS];
         let slots = slots.into_iter().chain([slot::OFFSETS_Q, slot::OFFSETS_K]);
-        let mut words = slots.map(|slot| given[slot]).collect::<Vec<_>>();
+        let mut words = slots.map(|slot| input_addresses[slot]).collect::<Vec<_>>();
         words.extend([&values, &sums, &queries, &keys, &others].map(|buffer| buffer.address()));
         words.extend([p.h, p.group(), p.sq, p.sk, p.d, p.dv, f64::from(p.scale()).to_bits()]);
-        words.extend(bends(p));
-        for lies in [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides(), p.mask_strides()] {
-            words.extend([lies.batch, lies.head, lies.row].map(|step| step as u64));
+        words.extend(score_limits(p));
+        for strides in [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides(), p.mask_strides()] {
+            words.extend([strides.batch, strides.head, strides.row].map(|step| step as u64));
         }
         words.extend([u64::from(below(p)), p.pieces()[0], p.stretches()[1], p.pieces()[1]]);
         // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
@@ -83,7 +83,7 @@ impl Oracle<Attention, Cuda> for Right {
 }
 
 /// What scores stay below, and what queries see, as words.
-pub(crate) fn bends(p: &AttentionProblem) -> [u64; 4] {
+pub(crate) fn score_limits(p: &AttentionProblem) -> [u64; 4] {
     let sight = p.sight();
     let ends = [sight.lower, sight.upper, sight.shift].map(|at| at as u64);
     [f64::from(p.softcap().unwrap_or(1.0)).to_bits(), ends[0], ends[1], ends[2]]

@@ -9,7 +9,7 @@ use warplap_cuda::{BLOCK, Buffer, Cuda, ELEMENT, PACKED, PHILOX, Source, dtype_c
 
 use crate::attention::AttentionProblem;
 use crate::attention::cuda::plan::{below, mask_code, packed_fact, square_fact};
-use crate::attention::cuda::right::bends;
+use crate::attention::cuda::right::score_limits;
 use crate::attention_grad::reach::Reach;
 use crate::attention_grad::{AttentionGrad, AttentionGradProblem, SLOTS, slot};
 use crate::cuda::right::{addresses, launch, magnitudes, read};
@@ -69,14 +69,14 @@ impl Oracle<AttentionGrad, Cuda> for Right {
         cuda: &Cuda,
     ) -> Result<Vec<FarAnswer<Cuda>>, Error> {
         let p = &problem.0;
-        let given = addresses::<SLOTS>(&AttentionGrad::signature(problem), inputs)?;
+        let input_addresses = addresses::<SLOTS>(&AttentionGrad::signature(problem), inputs)?;
         let room = |len: usize| cuda.alloc_queued(DType::F64, len);
         let delta = room(p.lse_len())?;
         let (dq, dk, dv) = (room(p.q_len())?, room(p.k_len())?, room(p.v_len())?);
         let met = magnitudes(cuda, Reach::PLACES as u64)?;
         let slots = [slot::Q, slot::K, slot::V, slot::MASK, slot::OUT, slot::LSE, slot::GRAD];
         let others = [slot::SLOPES, slot::SEED, slot::OFFSETS_Q, slot::OFFSETS_K];
-        let (slots, others) = (slots.map(|slot| given[slot]), others.map(|slot| given[slot]));
+        let (slots, others) = (slots.map(|slot| input_addresses[slot]), others.map(|slot| input_addresses[slot]));
         for role in [Role::Rows, Role::Queries, Role::Keys] {
             let first = if matches!(role, Role::Keys) { &dk } else { &dq };
             // SAFETY: inputs are those drawn for the problem, outputs were made for it.
@@ -103,8 +103,8 @@ unsafe fn run(
 ) -> Result<(), Error> {
     let mut words = [&slots[..], &others, &written].concat();
     words.extend([p.b, p.h, p.group(), p.sq, p.sk, p.d, p.dv, f64::from(p.scale()).to_bits()]);
-    words.extend(bends(p));
-    words.extend(lies(p));
+    words.extend(score_limits(p));
+    words.extend(tensor_strides(p));
     words.extend([u64::from(below(p)), p.stretches()[1], p.pieces()[1]]);
     // SAFETY: the entry's parameters in order, by this function's own contract.
     unsafe { launch(cuda, &source(p, role), blocks(p, role), &words) }
@@ -125,9 +125,9 @@ pub(crate) unsafe fn rows(
 }
 
 /// How Q, K, V, O and the mask lie, as words.
-pub(crate) fn lies(p: &AttentionProblem) -> Vec<u64> {
+pub(crate) fn tensor_strides(p: &AttentionProblem) -> Vec<u64> {
     let all = [p.q_strides(), p.k_strides(), p.v_strides(), p.o_strides(), p.mask_strides()];
-    all.into_iter().flat_map(|lies| [lies.batch, lies.head, lies.row].map(|step| step as u64)).collect()
+    all.into_iter().flat_map(|strides| [strides.batch, strides.head, strides.row].map(|step| step as u64)).collect()
 }
 
 #[cfg(test)]

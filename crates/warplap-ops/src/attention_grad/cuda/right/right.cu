@@ -158,8 +158,8 @@ right(const elem* __restrict__ Q, const elem* __restrict__ K, const elem* __rest
             const u64 n = numbers + h * per_head + q;
             double score = s[i][j] * scale, steep = 1.;
             if (SOFTCAP) {
-              const double bent = tanh(score / cap);
-              score = cap * bent, steep = 1. - bent * bent;
+              const double tanh_score = tanh(score / cap);
+              score = cap * tanh_score, steep = 1. - tanh_score * tanh_score;
             }
             if (ALIBI) score -= (double)lean[h] * (double)llabs(away - shift);
             const u64 at = b * mb + h * mh + (q >> SQUARE) * mr + (k >> SQUARE);

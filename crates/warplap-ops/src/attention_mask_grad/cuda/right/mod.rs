@@ -9,8 +9,8 @@ use warplap_cuda::{Cuda, ELEMENT, PHILOX, Source, dtype_code};
 
 use crate::attention::AttentionProblem;
 use crate::attention::cuda::plan::below;
-use crate::attention::cuda::right::bends;
-use crate::attention_grad::cuda::right::{lies, rows};
+use crate::attention::cuda::right::score_limits;
+use crate::attention_grad::cuda::right::{rows, tensor_strides};
 use crate::attention_grad::reach::Reach;
 use crate::attention_mask_grad::{AttentionMaskGrad, AttentionMaskGradProblem, SLOTS, sharing, slot};
 use crate::cuda::right::{addresses, launch, magnitudes, read};
@@ -48,19 +48,20 @@ impl Oracle<AttentionMaskGrad, Cuda> for Right {
         cuda: &Cuda,
     ) -> Result<Vec<FarAnswer<Cuda>>, Error> {
         let p = &problem.0;
-        let given = addresses::<SLOTS>(&AttentionMaskGrad::signature(problem), inputs)?;
+        let input_addresses = addresses::<SLOTS>(&AttentionMaskGrad::signature(problem), inputs)?;
         let (delta, values) =
             (cuda.alloc_queued(DType::F64, p.lse_len())?, cuda.alloc_queued(DType::F64, p.mask_len())?);
         let (met, most) = (magnitudes(cuda, Reach::PLACES as u64)?, magnitudes(cuda, 1)?);
-        let slots = [slot::Q, slot::K, slot::V, slot::MASK, slot::OUT, slot::LSE, slot::GRAD].map(|slot| given[slot]);
+        let slots =
+            [slot::Q, slot::K, slot::V, slot::MASK, slot::OUT, slot::LSE, slot::GRAD].map(|slot| input_addresses[slot]);
         // SAFETY: inputs are those drawn for the problem.
         unsafe { rows(cuda, p, slots, [&delta, &met]) }?;
         let read_first = [slot::Q, slot::K, slot::V, slot::MASK, slot::LSE, slot::GRAD, slot::SLOPES, slot::SEED];
-        let mut words = read_first.map(|slot| given[slot]).to_vec();
+        let mut words = read_first.map(|slot| input_addresses[slot]).to_vec();
         words.extend([&delta, &values, &most].map(|buffer| buffer.address()));
         words.extend([p.h, p.group(), p.sq, p.sk, p.d, p.dv, f64::from(p.scale()).to_bits()]);
-        words.extend(bends(p));
-        words.extend(lies(p));
+        words.extend(score_limits(p));
+        words.extend(tensor_strides(p));
         words.extend([u64::from(below(p)), p.masks()[1]]);
         words.extend(sharing(p));
         // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.

@@ -1,14 +1,14 @@
 // Helper of every variant, before it.
 //
-// Is this a block-sparse matrix? One pass over its indices in device memory; `found` becomes 1 where anything is wrong.
+// Is this a block-sparse matrix? One pass over its indices in device memory; flags[0] becomes 1 where any is wrong.
 //
 // Idea: a warp a block row looks at its two pointers and at neighbouring columns. Nothing is read outside of the lists
 // whatever they hold. Places of a turned matrix mark a bit each, which nobody may have marked before. Comes in:
-// found[0] = 0, and with `place` a zero bit for each block behind it.
+// flags[0] = 0, and with `place` a zero bit for each block behind it.
 
 extern "C" __global__ void __launch_bounds__(256)
 check(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const int* __restrict__ place,
-    unsigned int* found, int rows, int columns, int nnz) {
+    unsigned int* flags, int rows, int columns, int nnz) {
   const int warp = (blockIdx.x * 256 + threadIdx.x) / 32, warps = gridDim.x * 8, lane = threadIdx.x & 31;
   bool wrong = false;
   for (int row = warp; row < rows; row += warps) {
@@ -23,7 +23,7 @@ check(const int* __restrict__ row_ptr, const int* __restrict__ col_idx, const in
   if (place)
     for (int at = blockIdx.x * 256 + threadIdx.x; at < nnz; at += gridDim.x * 256) {
       const int to = place[at];
-      wrong |= to < 0 || to >= nnz || (atomicOr(found + 1 + to / 32, 1u << to % 32) >> to % 32 & 1);
+      wrong |= to < 0 || to >= nnz || (atomicOr(flags + 1 + to / 32, 1u << to % 32) >> to % 32 & 1);
     }
-  if (wrong) found[0] = 1;
+  if (wrong) flags[0] = 1;
 }

@@ -49,9 +49,9 @@ impl IndexCheck {
         let address = |slot: usize| args[slot].view().map_or(0, |view| view.address());
         let place = address(PLACE);
         let words = 1 + if place == 0 { 0 } else { (p.nnz as usize).div_ceil(32) };
-        let found = queue.upload(&Array::I32(vec![0; words])).map_err(device)?;
+        let flags = queue.upload(&Array::I32(vec![0; words])).map_err(device)?;
         let sizes = [p.rows(), p.columns(), p.nnz as usize].map(|size| i32::try_from(size).unwrap_or(i32::MAX));
-        let at = [address(ROW_PTR), address(COL_IDX), place, found.address()];
+        let at = [address(ROW_PTR), address(COL_IDX), place, flags.address()];
         let list: Vec<*const c_void> =
             at.iter().map(|a| (&raw const *a).cast()).chain(sizes.iter().map(|s| (&raw const *s).cast())).collect();
         let blocks = (p.rows() as u32).div_ceil(8).clamp(1, 1024);
@@ -59,7 +59,7 @@ impl IndexCheck {
         // SAFETY: four addresses and three numbers, as the entry declares them; the lists were checked to be as long as
         // the problem says, and the kernel reads nothing beyond.
         unsafe { self.0.launch(&shape, &list, queue) }.map_err(device)?;
-        let answer = queue.read_buffer(&found).map_err(device)?;
+        let answer = queue.read_buffer(&flags).map_err(device)?;
         if answer.indices().and_then(|words| words.first()) == Some(&0) {
             return Ok(());
         }

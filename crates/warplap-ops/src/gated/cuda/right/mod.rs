@@ -8,7 +8,7 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{ACTIVATED, BLOCK, Cuda, ELEMENT, Source};
 
 use super::plan::facts;
-use crate::cuda::right::{Width, launch, lying, magnitudes, read};
+use crate::cuda::right::{Width, launch, magnitudes, read, width_and_addresses};
 use crate::gated::{Gated, GatedProblem, SLOTS, tolerance};
 
 /// Activations in double precision on a GPU.
@@ -22,7 +22,7 @@ pub(super) fn source(p: &GatedProblem, width: Width) -> Source {
 
 impl Oracle<Gated, Cuda> for Right {
     fn answer(&self, p: &GatedProblem, inputs: &Inputs<'_, Cuda>, cuda: &Cuda) -> Result<Vec<FarAnswer<Cuda>>, Error> {
-        let (width, [a, b, _]) = lying::<SLOTS>(&Gated::signature(p), inputs)?;
+        let (width, [a, b, _]) = width_and_addresses::<SLOTS>(&Gated::signature(p), inputs)?;
         let values = cuda.alloc_queued(DType::F64, p.len())?;
         let most = magnitudes(cuda, 1)?;
         let words = [a, b, values.address(), most.address(), p.lda, p.ldb];

@@ -10,7 +10,7 @@ use warplap_core::op::Op;
 use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{ACTIVATED, Cuda, ELEMENT, LaunchShape, Source};
 
-use crate::cuda::right::{Width, lying};
+use crate::cuda::right::{Width, width_and_addresses};
 use crate::gemm::cuda::plan::facts;
 use crate::gemm::{self, Gemm, GemmProblem, SLOTS, Scale, slot, tolerance};
 
@@ -37,7 +37,7 @@ impl Oracle<Gemm, Cuda> for Right {
     fn answer(&self, p: &GemmProblem, inputs: &Inputs<'_, Cuda>, cuda: &Cuda) -> Result<Vec<FarAnswer<Cuda>>, Error> {
         let refused = |why: &dyn std::fmt::Display| Error::Device(format!("no product in double precision: {why}"));
         let grid = blocks(p).ok_or_else(|| refused(&"the problem is too large"))?;
-        let (width, given) = lying::<SLOTS>(&Gemm::signature(p), inputs)?;
+        let (width, input_addresses) = width_and_addresses::<SLOTS>(&Gemm::signature(p), inputs)?;
         if width == Width::Double && p.scale != Scale::None {
             return Err(refused(&"factors lie in float32 alone"));
         }
@@ -47,7 +47,7 @@ impl Oracle<Gemm, Cuda> for Right {
         let columns = cuda.alloc_queued(DType::F64, (p.n * p.batch) as usize)?;
         // Of a pair, the largest numbers of both products, for each block.
         let halves = cuda.alloc_queued(DType::F64, if p.pair { 2 * grid as usize } else { 2 })?;
-        let [a, b, _, added, other, second, factors] = given;
+        let [a, b, _, added, other, second, factors] = input_addresses;
         let under_root = p.rms.map_or(0.0, |rms| f64::from(rms.eps()));
         let outputs = [&values, &rows, &columns].map(|output| output.address());
         let addresses = [a, b, outputs[0], outputs[1], outputs[2], added, other, second, halves.address(), factors];
@@ -69,7 +69,7 @@ impl Oracle<Gemm, Cuda> for Right {
             return Ok(vec![FarAnswer { values, tolerance: tolerance(p, magnitude, most) }]);
         }
         for (most, slot) in most.iter_mut().zip([slot::BIAS, slot::JOINED]) {
-            let view = inputs[slot].as_ref().filter(|_| given[slot] != 0);
+            let view = inputs[slot].as_ref().filter(|_| input_addresses[slot] != 0);
             let numbers = view.map(|view| cuda.stream().read(view)).transpose()?.map(|array| array.to_f64());
             *most = gemm::largest(numbers.as_deref());
         }

@@ -9,7 +9,7 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{BLOCK, CODES, Cuda, ELEMENT, PHILOX, Source};
 
 use super::plan::facts;
-use crate::cuda::right::{Width, launch, lying, magnitudes, read};
+use crate::cuda::right::{Width, launch, magnitudes, read, width_and_addresses};
 use crate::norm::{Norm, NormProblem, Quant, Reach, SLOTS, sum_tolerance, tolerances};
 use crate::philox::Dropout;
 
@@ -24,8 +24,8 @@ pub(super) fn source(p: &NormProblem, width: Width) -> Source {
 
 impl Oracle<Norm, Cuda> for Right {
     fn answer(&self, p: &NormProblem, inputs: &Inputs<'_, Cuda>, cuda: &Cuda) -> Result<Vec<FarAnswer<Cuda>>, Error> {
-        let (width, given) = lying::<SLOTS>(&Norm::signature(p), inputs)?;
-        let [x, residual, weight, bias, _, _, before, seed, _] = given;
+        let (width, input_addresses) = width_and_addresses::<SLOTS>(&Norm::signature(p), inputs)?;
+        let [x, residual, weight, bias, _, _, before, seed, _] = input_addresses;
         let values = cuda.alloc_queued(DType::F64, p.len())?;
         let sum = p.has_sum().then(|| cuda.alloc_queued(DType::F64, p.len())).transpose()?;
         let coded = p.quant != Quant::None;

@@ -8,7 +8,7 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{BLOCK, Cuda, ELEMENT, ROPE, Source};
 
 use super::plan::facts;
-use crate::cuda::right::{Width, launch, lying, magnitudes, read};
+use crate::cuda::right::{Width, launch, magnitudes, read, width_and_addresses};
 use crate::rope::answer::tolerance;
 use crate::rope::{Rope, RopeProblem, SLOTS};
 
@@ -24,13 +24,13 @@ pub(super) fn source(p: &RopeProblem, width: Width) -> Source {
 impl Oracle<Rope, Cuda> for Right {
     fn answer(&self, p: &RopeProblem, inputs: &Inputs<'_, Cuda>, cuda: &Cuda) -> Result<Vec<FarAnswer<Cuda>>, Error> {
         let signature = Rope::signature(p);
-        let (width, [x, k, cos, sin, positions, bias, ..]) = lying::<SLOTS>(&signature, inputs)?;
+        let (width, [x, k, cos, sin, positions, bias, ..]) = width_and_addresses::<SLOTS>(&signature, inputs)?;
         let values: Vec<_> =
             signature.written().map(|slot| cuda.alloc_queued(DType::F64, slot.len())).collect::<Result<_, _>>()?;
         let most = magnitudes(cuda, 1)?;
         let to = |i: usize| values.get(i).map_or(0, |values| values.address());
-        let given = [x, k, cos, sin, positions, bias, to(0), to(1), most.address()];
-        let words = [&given[..], &[p.rows, p.n, p.ld, p.ldk, p.ldt]].concat();
+        let addresses = [x, k, cos, sin, positions, bias, to(0), to(1), most.address()];
+        let words = [&addresses[..], &[p.rows, p.n, p.ld, p.ldk, p.ldt]].concat();
         // SAFETY: the entry's parameters in order; inputs are those drawn for the problem, outputs were made for it.
         unsafe { launch(cuda, &source(p, width), Some(p.rows), &words) }?;
         let tolerance = tolerance(p, read(cuda, &most)?[0]);

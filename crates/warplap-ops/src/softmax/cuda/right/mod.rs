@@ -8,7 +8,7 @@ use warplap_core::oracle::{FarAnswer, Inputs, Oracle};
 use warplap_cuda::{BLOCK, Cuda, ELEMENT, Source};
 
 use super::plan::facts;
-use crate::cuda::right::{Width, launch, lying, magnitudes, read};
+use crate::cuda::right::{Width, launch, magnitudes, read, width_and_addresses};
 use crate::softmax::{SLOTS, Softmax, SoftmaxProblem, tolerance};
 
 /// Softmax in double precision on a GPU.
@@ -27,7 +27,7 @@ impl Oracle<Softmax, Cuda> for Right {
         inputs: &Inputs<'_, Cuda>,
         cuda: &Cuda,
     ) -> Result<Vec<FarAnswer<Cuda>>, Error> {
-        let (width, [x, mask, ..]) = lying::<SLOTS>(&Softmax::signature(p), inputs)?;
+        let (width, [x, mask, ..]) = width_and_addresses::<SLOTS>(&Softmax::signature(p), inputs)?;
         let values = cuda.alloc_queued(DType::F64, p.len())?;
         let most = magnitudes(cuda, 1)?;
         let sizes = [p.n, p.mask.max(1), p.each.max(1), f64::from(p.scale()).to_bits()];
