@@ -1,12 +1,12 @@
 //! Texts, keys, work and slots of several hundred problems of every operation, as they have always been: records are
 //! found by keys, programs and docs say texts. What is refused is refused in the same words.
 //!
-//! `texts/problems.txt` holds them: `> ` begins a problem's text, what follows is what becomes of it. With
-//! `WARPLAP_WRITE_TEXTS=1` it is written anew for the texts in it; whoever does so says in CHANGELOG whose records are
-//! lost.
+//! `texts/<operation>.txt` holds them: `> ` begins a problem's text, what follows is what becomes of it. With
+//! `WARPLAP_WRITE_TEXTS=1` they are written anew for the texts in them; whoever does so says in CHANGELOG whose records
+//! are lost.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use warplap_core::bucket::Bucket;
 use warplap_core::op::Op;
@@ -14,18 +14,26 @@ use warplap_core::problem::{Problem, ProblemError};
 use warplap_core::slot::Slot;
 use warplap_ops::registry::{self, Known, Visitor};
 
-/// What becomes of one text.
-struct Becomes<'a> {
-    text: &'a str,
-    found: Option<String>,
+/// Where the problems of an operation are.
+fn file<O: Known>() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/texts").join(format!("{}.txt", O::NAME))
 }
 
-impl Visitor for Becomes<'_> {
-    fn visit<O: Known>(&mut self) {
-        if self.text.split(':').next() == Some(O::NAME) {
-            self.found = Some(O::parse(self.text).map_or_else(refused, |p| said::<O>(&p)));
-        }
-    }
+fn kept<O: Known>() -> String {
+    std::fs::read_to_string(file::<O>()).unwrap_or_else(|_| {
+        panic!(
+            "{}: write texts of its problems, one a line with '> ' in front, to {}, and run this test with \
+             WARPLAP_WRITE_TEXTS=1",
+            O::NAME,
+            file::<O>().display()
+        )
+    })
+}
+
+/// The texts of an operation's problems, and what becomes of each.
+fn now<O: Known>(kept: &str) -> String {
+    let texts = kept.lines().filter_map(|line| line.strip_prefix("> "));
+    texts.map(|text| format!("> {text}\n{}", O::parse(text).map_or_else(refused, |p| said::<O>(&p)))).collect()
 }
 
 fn refused(error: ProblemError) -> String {
@@ -64,39 +72,54 @@ fn said<O: Op>(p: &O::Problem) -> String {
 
 #[test]
 fn texts_keys_work_and_slots_are_what_they_have_always_been() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/texts/problems.txt");
-    let kept = std::fs::read_to_string(&file).expect("the problems");
-    let mut now = String::new();
-    for text in kept.lines().filter_map(|line| line.strip_prefix("> ")) {
-        let mut becomes = Becomes { text, found: None };
-        registry::each(&mut becomes);
-        let _ = write!(now, "> {text}\n{}", becomes.found.unwrap_or_else(|| panic!("{text}: of no operation")));
+    #[derive(Default)]
+    struct Compare {
+        problems: usize,
+        changed: Vec<String>,
     }
+    impl Visitor for Compare {
+        fn visit<O: Known>(&mut self) {
+            let kept = kept::<O>();
+            let now = now::<O>(&kept);
+            if std::env::var_os("WARPLAP_WRITE_TEXTS").is_some() {
+                std::fs::write(file::<O>(), &now).expect("a file to write");
+                return;
+            }
+            let problems = |all: &str| all.split("> ").skip(1).map(str::to_string).collect::<Vec<_>>();
+            let (kept, now) = (problems(&kept), problems(&now));
+            assert_eq!(kept.len(), now.len(), "{}: problems", O::NAME);
+            self.problems += kept.len();
+            let others = kept.iter().zip(&now).filter(|(kept, now)| kept != now);
+            self.changed.extend(others.map(|(kept, now)| format!("was {kept}is  {now}")));
+        }
+    }
+    let mut compare = Compare::default();
+    registry::each(&mut compare);
     if std::env::var_os("WARPLAP_WRITE_TEXTS").is_some() {
-        std::fs::write(&file, now).expect("a file to write");
         return;
     }
-    let problems = |all: &str| all.split("> ").skip(1).map(str::to_string).collect::<Vec<_>>();
-    let (kept, now) = (problems(&kept), problems(&now));
-    assert!(kept.len() >= 500, "only {} problems", kept.len());
-    let changed: Vec<String> =
-        kept.iter().zip(&now).filter(|(k, n)| k != n).map(|(k, n)| format!("was {k}is  {n}")).collect();
-    assert!(changed.is_empty(), "{} of {} are others:\n{}", changed.len(), kept.len(), changed.join("\n"));
+    let Compare { problems, changed } = compare;
+    assert!(problems >= 500, "only {problems} problems");
+    assert!(changed.is_empty(), "{} of {problems} are others:\n{}", changed.len(), changed.join("\n"));
 }
 
 #[test]
-fn every_operation_and_every_field_of_it_is_among_them() {
-    struct Fields<'a>(&'a str);
-    impl Visitor for Fields<'_> {
+fn every_field_of_an_operation_is_among_them() {
+    struct Fields;
+    impl Visitor for Fields {
         fn visit<O: Known>(&mut self) {
-            let own = self.0.lines().filter(|line| line.starts_with(&format!("> {}:", O::NAME)));
-            let own: String =
-                own.map(|line| format!(",{},", line.split_once(':').map_or("", |(_, rest)| rest))).collect();
+            let kept = kept::<O>();
+            let texts = kept.lines().filter_map(|line| line.strip_prefix("> ")?.split_once(':'));
+            let own: String = texts.map(|(_, fields)| format!(",{fields},")).collect();
             for field in O::Problem::FIELDS {
-                assert!(own.contains(&format!(",{field}=")), "{}: no text in problems.txt has {field}", O::NAME);
+                assert!(
+                    own.contains(&format!(",{field}=")),
+                    "{}: no text in {} has {field}",
+                    O::NAME,
+                    file::<O>().display()
+                );
             }
         }
     }
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/texts/problems.txt");
-    registry::each(&mut Fields(&std::fs::read_to_string(&file).expect("the problems")));
+    registry::each(&mut Fields);
 }
