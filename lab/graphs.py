@@ -20,7 +20,7 @@ import time
 import torch
 import torch.nn.functional as F
 import warplap
-from warplap.fusing.forms import Form, Inductor
+from warplap.fusing.race.forms import Form, Inductor
 from warplap.fusing.plan import Plan
 
 

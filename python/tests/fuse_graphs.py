@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch._dynamo.backends.common import aot_autograd
 
 import warplap
-from warplap.fusing import forms, plan, predict
-from warplap.fusing.match import Match
-from warplap.fusing.node_kinds import word
+from warplap.fusing import plan
+from warplap.fusing.matching.match import Match
+from warplap.fusing.matching.node_kinds import word
+from warplap.fusing.race import forms, predict
 
 r = torch.randn
 

@@ -293,7 +293,7 @@ def test_a_tuned_triton_kernel_is_used_inside_torch_compile():
 
 
 def test_a_part_of_a_recorded_graph_is_timed_without_its_host():
-    from warplap.fusing import parts
+    from warplap.fusing.race import parts
 
     x, device = torch.zeros(1 << 20, device="cuda"), torch.device("cuda", torch.cuda.current_device())
 

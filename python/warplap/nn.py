@@ -9,9 +9,9 @@ from .operator import autocast
 from .operator.activations import Activation
 from .operator.checks import floats
 from .operator.sparse_warning import sparse
-from .ops.block_sparse import gathered
-from .ops.linear import linear
-from .ops.sparse_linear import BSR_LINEAR
+from .ops.products.linear import linear
+from .ops.sparse.block_sparse import gathered
+from .ops.sparse.sparse_linear import BSR_LINEAR
 
 __all__ = ["Linear", "SparseLinear"]
 

@@ -17,8 +17,7 @@ from typing import Any, Callable
 
 import torch
 import triton
-from triton.runtime.autotuner import Autotuner as TritonAutotuner
-from triton.runtime.autotuner import Config
+from triton.runtime.autotuner import Autotuner as TritonAutotuner, Config
 
 from . import _warplap
 from .callables import race, sandbox

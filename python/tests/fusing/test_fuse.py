@@ -7,12 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-
-import warplap
-from warplap.fusing import forms, node_kinds
-
 from conftest import near
 from fuse_graphs import Block, no_relu, planted, quick_relu, r, slow_relu, uncompiled, wrong_relu  # noqa: F401
+
+import warplap
+from warplap.fusing.matching import node_kinds
+from warplap.fusing.race import forms
 
 
 def test_a_graph_is_raced_once_and_its_sizes_share_the_decision(uncompiled):
@@ -205,7 +205,7 @@ def test_modes_of_the_compiler_are_told_apart_and_wrong_ones_refused():
 
 
 def test_inductor_answers_where_a_race_says_nothing_of_it():
-    from warplap.fusing import choice
+    from warplap.fusing.race import choice
 
     lane = lambda name: SimpleNamespace(name=name, kinds=(), candidate=(name, {}, ""))
     lanes = [lane("inductor"), lane("eager")]

@@ -7,13 +7,13 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from fuse_graphs import Block, r, traced, uncompiled  # noqa: F401
 
 import warplap
-from warplap.fusing import page, recorded_times
+from warplap.fusing import page
+from warplap.fusing.explain import Contestant, Decision
 from warplap.fusing.plan import Plan
-from warplap.fusing.explain import Decision, Contestant
-
-from fuse_graphs import Block, r, traced, uncompiled  # noqa: F401
+from warplap.fusing.race import recorded_times
 
 
 def decided(how="raced", lanes=()):

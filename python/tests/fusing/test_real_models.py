@@ -9,12 +9,11 @@ import pickle
 import pytest
 import torch
 import torch.nn.functional as F
-
-import warplap
-from warplap.fusing import forms
-
 from conftest import near
 from fuse_graphs import uncompiled  # noqa: F401
+
+import warplap
+from warplap.fusing.race import forms
 
 transformers = pytest.importorskip("transformers")
 
@@ -209,7 +208,7 @@ def test_a_model_of_many_layers_is_decided_by_one_of_them(uncompiled):
 
 
 def test_what_wins_in_a_layer_is_taken_in_all_of_them(uncompiled, monkeypatch):
-    from warplap.fusing import choice, layers
+    from warplap.fusing.race import choice, layers
 
     model, stock = llama(num_hidden_layers=5).train(), llama(num_hidden_layers=5).train()
     seen = []

@@ -7,11 +7,11 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import near
 
 import warplap
-from warplap.operator import call_race, enable as operator_enable
-
-from conftest import near
+from warplap.operator import enable as operator_enable
+from warplap.operator.call import call_race
 
 r = torch.randn
 STOCK = {place: getattr(*place) for place in ((one.owner, one.name) for one in operator_enable._ALL)}

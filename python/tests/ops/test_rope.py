@@ -10,9 +10,9 @@ import torch
 from conftest import near
 
 import warplap
-from warplap.ops import rope as ops_rope
-from warplap.fusing import calls as fused_calls
+from warplap.fusing.matching import calls as fused_calls
 from warplap.fusing.plan import Plan
+from warplap.ops import rope as ops_rope
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
@@ -320,7 +320,7 @@ def test_what_only_looks_like_it_is_left_alone(turned):
 
 
 def test_a_block_with_it_is_raced_as_a_whole(monkeypatch):
-    from warplap.fusing import forms
+    from warplap.fusing.race import forms
 
     torch._dynamo.reset()
     monkeypatch.setattr(forms.Inductor, "here", lambda self, module, inputs: module.forward)

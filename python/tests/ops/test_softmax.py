@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import near
-from test_cross_entropy import right_entropy
+from right_answers import right_entropy
 
 import warplap
 from warplap.ops import softmax as ops_softmax

@@ -12,10 +12,10 @@ from conftest import Seen, near
 from torch.utils.checkpoint import checkpoint
 
 import warplap
-from warplap.ops import linear as layer, matmul as products
-from warplap.ops.attention import dense
-from warplap.training import steps
 from warplap.nn import Linear
+from warplap.ops.attention import dense
+from warplap.ops.products import linear as layer, matmul as products
+from warplap.training import steps
 
 
 def leaves(*shapes, dtype=torch.float32):

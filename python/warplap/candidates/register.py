@@ -13,8 +13,10 @@ from .. import _warplap
 from ..callables.race import source_of
 from ..operator import problem_text
 from ..operator.sparse_warning import sparse
-from ..ops import cross_entropy as entropy, gated, quantized, rope, softmax, topk_softmax as router
+from ..ops import gated, rope, softmax, topk_softmax as router
+from ..ops.losses import cross_entropy as entropy
 from ..ops.norm import dense as norm_dense, gradients as norm_gradients, quantized as norm_quantized
+from ..ops.products import quantized
 from ..tuner import modes
 from . import torch_attention, torch_attention_grad, torch_bsr as _torch_bsr_cuda, torch_varlen
 

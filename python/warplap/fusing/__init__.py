@@ -8,8 +8,8 @@ draws it.
 """
 
 from .api import Fused, fuse
-from .choice import backend
 from .explain import Decision, graphs
 from .page import report_graphs
+from .race.choice import backend
 
 __all__ = ["Decision", "Fused", "backend", "fuse", "graphs", "report_graphs"]

@@ -9,10 +9,10 @@ from typing import Any, Callable, Generic, ParamSpec, TypeVar
 
 import torch
 
-from .choice import backend
 from .explain import Decision
-from .forms import Inductor, Run
 from .page import written
+from .race.choice import backend
+from .race.forms import Inductor, Run
 
 P = ParamSpec("P")
 R = TypeVar("R")

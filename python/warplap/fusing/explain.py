@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from . import near_misses
-from .node_kinds import label
+from .matching import near_misses
+from .matching.node_kinds import label
 from .plan import Partition, Plan
 
 

@@ -14,9 +14,9 @@ import torch
 from torch.fx import Node
 
 from .. import _warplap
-from . import near_misses
-from .explain import Decision, Contestant, graphs
-from .node_kinds import is_view, label, value
+from .explain import Contestant, Decision, graphs
+from .matching import near_misses
+from .matching.node_kinds import is_view, label, value
 
 
 def report_graphs(path: str | os.PathLike[str] = "fusing.html") -> pathlib.Path:

@@ -14,10 +14,10 @@ from torch.fx import Graph, GraphModule, Node
 from .. import _warplap
 from ..callables.harness import tolerance_of
 from ..operator import autocast
-from . import calls
-from .match import Match
-from .node_kinds import acts, draws, is_spare, is_view, label, value
-from .patterns import fusion_matches
+from .matching import calls
+from .matching.match import Match
+from .matching.node_kinds import acts, draws, is_spare, is_view, label, value
+from .matching.patterns import fusion_matches
 
 # Kinds beyond these are left to Inductor: each doubles the partitions.
 _KINDS = 24

@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from . import autocast as autocasting
+from .call.eager import bypass
 from .compile import alias, register_shape
-from .eager import bypass
 from .optional_torch import Tensor, torch
 
 if torch is not None:

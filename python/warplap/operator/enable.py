@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from ..ops import functions
-from .call_race import CallRace
+from .call.call_race import CallRace
 
 _log = logging.getLogger("warplap")
 

@@ -8,6 +8,7 @@ from typing import Any
 from .. import _warplap
 from .optional_torch import Tensor, torch
 
+
 def rows(t: Tensor) -> Tensor:
     """All but the last dimension as one."""
     return t if t.ndim == 2 else t.reshape(math.prod(t.shape[:-1]), t.shape[-1])

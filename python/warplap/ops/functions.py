@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from ..operator.call_cache import run
-from . import sparse_linear  # noqa: F401  registers what warplap.nn and compiled programs call
+from ..operator.call.call_cache import run
 from .attention.api import attention
-from .block_sparse import bsr_matmul
-from .cross_entropy import cross_entropy
 from .gated import gated
-from .gated_linear import gated_linear
-from .linear import linear
-from .linear_cross_entropy import linear_cross_entropy
-from .matmul import matmul
+from .losses.cross_entropy import cross_entropy
+from .losses.linear_cross_entropy import linear_cross_entropy
 from .norm.api import norm
-from .norm_linear import forget_folded, norm_linear
-from .quantized import int_mm, scaled_mm
+from .products.gated_linear import gated_linear
+from .products.linear import linear
+from .products.matmul import matmul
+from .products.norm_linear import forget_folded, norm_linear
+from .products.quantized import int_mm, scaled_mm
 from .rope import rope
 from .softmax import softmax
+from .sparse import sparse_linear  # noqa: F401  registers what warplap.nn and compiled programs call
+from .sparse.block_sparse import bsr_matmul
 from .topk_softmax import topk_softmax
 
 __all__ = [

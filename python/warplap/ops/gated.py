@@ -10,11 +10,11 @@ from ..arrays import numpy as arrays
 from ..arrays.types import Array
 from ..operator import autocast
 from ..operator.activations import ACTIVATIONS, Activation
-from ..operator.call_cache import prepared_call
+from ..operator.call.call_cache import prepared_call
+from ..operator.call.direct import Direct, Plan
+from ..operator.call.fallback import kernel_or_torch
 from ..operator.checks import MOST, NAMES, check_activation, check_out, floats, has_kernels, ordinary
 from ..operator.declare import Operator, like
-from ..operator.direct import Direct, Plan
-from ..operator.fallback import kernel_or_torch
 from ..operator.layout import rows
 from ..operator.optional_torch import Tensor, torch
 from ..operator.problem_text import DTYPES, dtype_name, fields, text

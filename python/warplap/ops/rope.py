@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, Sequence
 
-from ..operator.call_cache import prepared_call
+from ..operator.call.call_cache import prepared_call
+from ..operator.call.direct import Direct, Plan
+from ..operator.call.eager import is_plain
+from ..operator.call.fallback import kernel_or_torch
 from ..operator.checks import FLOATS, MOST, floats, ordinary, shares
 from ..operator.declare import Operator, like
-from ..operator.direct import Direct, Plan
-from ..operator.eager import is_plain
-from ..operator.fallback import kernel_or_torch
 from ..operator.layout import kernel_input
 from ..operator.optional_torch import Tensor, torch
 from ..operator.problem_text import dtype_name, fields, text

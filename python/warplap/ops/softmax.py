@@ -7,17 +7,16 @@ from typing import Any, Sequence
 
 from ..arrays import numpy as arrays
 from ..operator import autocast
-from ..operator.call_cache import prepared_call
+from ..operator.call.call_cache import prepared_call
+from ..operator.call.direct import REFUSALS
+from ..operator.call.eager import PLAIN
+from ..operator.call.fallback import kernel_or_torch
 from ..operator.checks import floats, is_double, is_raced
 from ..operator.declare import Operator, like
-from ..operator.direct import REFUSALS
-from ..operator.eager import PLAIN
-from ..operator.fallback import kernel_or_torch
 from ..operator.layout import kernel_input, rows
 from ..operator.optional_torch import F, Tensor, torch
 from ..operator.problem_text import dtype_name, fields, text
 from ..operator.public import Public, compiling
-
 
 # The problem.
 

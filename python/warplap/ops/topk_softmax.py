@@ -7,12 +7,12 @@ import math
 from typing import Any, Sequence
 
 from ..arrays import numpy as arrays
-from ..operator.call_cache import prepared_call
+from ..operator.call.call_cache import prepared_call
+from ..operator.call.direct import REFUSALS
+from ..operator.call.eager import PLAIN
+from ..operator.call.fallback import kernel_or_torch
 from ..operator.checks import floats, is_double, is_raced
 from ..operator.declare import Operator
-from ..operator.direct import REFUSALS
-from ..operator.eager import PLAIN
-from ..operator.fallback import kernel_or_torch
 from ..operator.layout import kernel_input, rows
 from ..operator.optional_torch import Tensor, torch
 from ..operator.problem_text import DTYPES, dtype_name, fields, text

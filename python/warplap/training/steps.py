@@ -17,8 +17,8 @@ from typing import Any, Callable, Sequence
 
 from .. import _warplap
 from ..callables import race
+from ..operator.call.eager import PLAIN, casts, is_watched, transform
 from ..operator.checks import FLOATS, ordinary
-from ..operator.eager import PLAIN, casts, is_watched, transform
 from ..operator.optional_torch import Tensor, torch
 from ..tuner import modes
 

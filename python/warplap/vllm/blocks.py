@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from .. import _warplap
-from ..ops.block_sparse import gathered
+from ..ops.sparse.block_sparse import gathered
 from . import known
 
 # Blocks that are looked for, the largest first: fewer, larger blocks are faster at the same density.

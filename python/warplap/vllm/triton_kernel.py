@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Callable
 
-from triton.runtime.autotuner import Autotuner as TritonAutotuner
-from triton.runtime.autotuner import Config
+from triton.runtime.autotuner import Autotuner as TritonAutotuner, Config
 
 from .. import _warplap
 from ..callables.consensus import agreed

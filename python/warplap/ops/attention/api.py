@@ -7,7 +7,7 @@ from typing import Any, Literal
 from ... import _warplap
 from ...arrays import numpy as arrays
 from ...arrays.types import Array
-from ...operator.eager import PLAIN
+from ...operator.call.eager import PLAIN
 from ...operator.public import Public, compiling, is_tensor, is_torch
 from . import block_mask, calls, dense, paged, strided, variants, varlen
 from .block_mask import Tiles

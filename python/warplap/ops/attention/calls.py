@@ -6,7 +6,7 @@ import threading
 from typing import Any, Callable
 
 from ... import _warplap
-from ...operator.call_cache import prepared_call
+from ...operator.call.call_cache import prepared_call
 from ...operator.layout import aligned, kernel_input
 from ...operator.optional_torch import Tensor, torch
 

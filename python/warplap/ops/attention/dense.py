@@ -7,10 +7,10 @@ from typing import Any
 
 from ... import _warplap
 from ...operator import autocast
+from ...operator.call.eager import PLAIN, is_compiling, transform
+from ...operator.call.fallback import kernel_or_torch
 from ...operator.checks import check_out, floats, has_kernels, ordinary
 from ...operator.declare import Operator
-from ...operator.eager import PLAIN, is_compiling, transform
-from ...operator.fallback import kernel_or_torch
 from ...operator.layout import aligned, kernel_input
 from ...operator.optional_torch import F, Tensor, torch
 from .. import dropout as dropping

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...operator import autocast
+from ...operator.call.fallback import log_fallback
 from ...operator.checks import NAMES, dims, floats, ordinary, whole_numbers
 from ...operator.declare import Operator
-from ...operator.fallback import log_fallback
 from ...operator.layout import aligned
 from ...operator.optional_torch import Tensor, torch
 from . import calls, variants

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ... import _warplap
-from ...operator.direct import KnownCalls, is_direct
-from ...operator.eager import is_watched
+from ...operator.call.direct import KnownCalls, is_direct
+from ...operator.call.eager import is_watched
 from ...operator.layout import aligned
 from ...operator.optional_torch import F, Tensor
 from ...training.steps import Call, Steps

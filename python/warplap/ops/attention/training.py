@@ -11,10 +11,10 @@ from types import SimpleNamespace
 from typing import Any, Callable
 
 from ... import _warplap
+from ...operator.call.eager import PLAIN, casts, is_watched, keeps_gradients, modes, transform
+from ...operator.call.fallback import kernel_or_none
 from ...operator.checks import FLOATS, ordinary
 from ...operator.declare import make_node
-from ...operator.eager import PLAIN, casts, is_watched, keeps_gradients, modes, transform
-from ...operator.fallback import kernel_or_none
 from ...operator.optional_torch import F, Tensor, torch
 from ...training.steps import Call, Steps, is_step
 from .calls import backward, forward, kernel_inputs, order_of

@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Any, Callable, NamedTuple
 
 from ... import _warplap
+from ...operator.call.fallback import kernel_or_torch, log_fallback
 from ...operator.checks import ordinary
 from ...operator.declare import Operator
-from ...operator.fallback import kernel_or_torch, log_fallback
 from ...operator.layout import kernel_input
 from ...operator.optional_torch import Tensor, torch
 from .. import dropout as dropping

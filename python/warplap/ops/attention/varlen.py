@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...operator import autocast
+from ...operator.call.fallback import kernel_or_torch
 from ...operator.checks import NAMES, dims, floats, ordinary, whole_numbers
 from ...operator.declare import Operator
-from ...operator.fallback import kernel_or_torch
 from ...operator.layout import kernel_input
 from ...operator.optional_torch import Tensor, torch
 from .. import dropout as dropping

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...operator import autocast
+from ...operator.call.direct import REFUSALS
+from ...operator.call.eager import PLAIN, is_plain
+from ...operator.call.fallback import are_torchs, kernel_or_torch
 from ...operator.checks import are_raced, floats, is_double, is_raced, wants
 from ...operator.declare import Operator, like
-from ...operator.direct import REFUSALS
-from ...operator.eager import PLAIN, is_plain
-from ...operator.fallback import are_torchs, kernel_or_torch
 from ...operator.layout import kernel_input, rows
 from ...operator.optional_torch import F, Tensor, torch
 from ...operator.problem_text import fields

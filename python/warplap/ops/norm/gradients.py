@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...operator.call.eager import PLAIN, is_watched, modes, traced_types, transform
+from ...operator.call.fallback import kernel_or_none
 from ...operator.checks import is_raced
 from ...operator.declare import Operator
-from ...operator.eager import PLAIN, is_watched, modes, traced_types, transform
-from ...operator.fallback import kernel_or_none
 from ...operator.layout import kernel_input, rows
 from ...operator.optional_torch import Tensor, torch
 from ...operator.problem_text import fields

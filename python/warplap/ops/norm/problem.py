@@ -7,7 +7,7 @@ from typing import Any, Literal, Sequence
 
 from ... import _warplap
 from ...arrays import numpy as arrays
-from ...operator.call_cache import prepared_call
+from ...operator.call.call_cache import prepared_call
 from ...operator.problem_text import dtype_name, fields, text
 
 Kind = Literal["rms", "layer"]

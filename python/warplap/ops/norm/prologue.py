@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...operator.call.fallback import kernel_or_torch
 from ...operator.checks import floats, is_double, is_raced
 from ...operator.declare import Operator
-from ...operator.fallback import kernel_or_torch
 from ...operator.layout import kernel_input, rows
 from ...operator.optional_torch import Tensor, torch
 from ..dropout import drawn, factors

@@ -1,0 +1,1 @@
+"""Which nodes of a traced graph one launch may compute together."""

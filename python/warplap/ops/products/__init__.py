@@ -1,0 +1,1 @@
+"""Products: matrices, layers, and both with what is fused to them."""

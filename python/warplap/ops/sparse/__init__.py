@@ -1,0 +1,1 @@
+"""Products and layers of block-sparse matrices."""
