@@ -60,8 +60,9 @@ def _load_operators() -> None:
     _operators_are_loaded = True  # what is loaded asks for modules of the package, which are none of them
     from .ops import functions
 
-    globals().update({name: getattr(functions, name) for name in functions.__all__})
-    __all__.extend(functions.__all__)
+    public = {name: function for name, function in vars(functions).items() if not name.startswith("_")}
+    globals().update(public)
+    __all__.extend(public)
 
 
 def _start() -> None:

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from conftest import near
 
 import warplap
+from warplap.candidates import register
 
 ATTENTION = "attention:b=1,h=2,sq=6,sk=9,d=8,dtype=f32,causal=false"
 
@@ -88,6 +89,15 @@ def test_strides_and_indices_are_the_problems(aside):
     assert raced("bsr:m=32,k=48,n=5,bs=16,density=0.5,dtype=f32,b=col", "sparse")["time_us"] > 0
 
 
+def test_torchs_forms_are_declared_once_and_all_of_them_join():
+    forms = [(own, device) for own in register.declared() for device in own.devices]
+    names = [(own.op, own.name, device) for own, device in forms]
+    assert len(names) == len(set(names)) > 40
+    for op, problem in (("topk_softmax", "topk_softmax:rows=4,n=8,k=2,dtype=f32"), ("attention", ATTENTION)):
+        joined = [v["variant"] for v in warplap.explain(problem).variants]
+        assert [v for v in joined if v.startswith("torch_")] == [n for o, n, d in names if (o, d) == (op, "cpu")]
+
+
 def test_torchs_product_is_right_for_batches():
     assert raced("gemm:m=8,n=4,k=5,dtype=f32,batch=3", "torch_mm")["time_us"] > 0
 
@@ -141,7 +151,7 @@ def test_operators_are_found_by_every_name_they_have():
 def test_torchs_own_function_gets_the_callers_arguments_as_they_are():
     code = """
 import torch, torch.nn.functional as F, warplap
-from warplap.candidates import register
+from warplap.candidates import register, torch_products as own
 got = []
 def layer(*args):
     got[:] = args
@@ -152,8 +162,8 @@ def product(*args):
 for v in warplap.explain("gemm:m=5,n=6,k=4,dtype=f32,b=col").variants:
     fit = None if v["reference"] else lambda problem: "not asked"
     register.add(
-        "gemm", v["variant"], register._torch_linear, fit, facts=register._torch_linear_facts,
-        give=register._torch_linear_new, _as_called={"linear": layer, "matmul": product},
+        "gemm", v["variant"], own._torch_linear, fit, facts=own._torch_linear_facts,
+        give=own._torch_linear_new, _as_called={"linear": layer, "matmul": product},
     )
 warplap.configure(in_memory=True, budget=0.05)
 x, w, bias = torch.randn(5, 4), torch.randn(6, 4), torch.randn(6)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ..operator.candidate import Candidate
 from ..operator.problem_text import fields, of_attention
 
 Way = Callable[..., Tensor]
@@ -128,18 +129,20 @@ def unknown_fields(problem: str) -> str | None:
     return f"it knows nothing of {min(known)}" if known else None
 
 
-def _one(name: str, backend: SDPBackend, fits: Fit) -> tuple[str, Way, Fit]:
+def _one(name: str, backend: SDPBackend, fits: Fit) -> Candidate:
     def fit(problem: str) -> str | None:
         result = gives_sums(problem) or fits(problem)
         return result or ("it is torch's own choice" if _own(problem) == backend.value else None)
 
-    return name, _by(backend), fit
+    return Candidate("attention", name, _by(backend), fit, devices=("cuda",), facts=of_attention, returns=True)
 
 
-# Name, callable and why it stands aside. torch's own choice is the first: where nothing was measured it answers, and
-# its backend is not raced a second time under its own name.
-BACKENDS: list[tuple[str, Way, Fit]] = [
-    ("torch_default", default, gives_sums),
+ON_CPU = Candidate("attention", "torch_sdpa", default, gives_sums, devices=("cpu",), facts=of_attention, returns=True)
+
+# torch's own choice is the first: where nothing was measured it answers, and its backend is not raced a second time
+# under its own name.
+BACKENDS = [
+    ON_CPU._replace(name="torch_default", devices=("cuda",)),
     _one("torch_flash", SDPBackend.FLASH_ATTENTION, _flash_fits),
     _one("torch_cudnn", SDPBackend.CUDNN_ATTENTION, _cudnn_once),
     _one("torch_efficient", SDPBackend.EFFICIENT_ATTENTION, _efficient_fits),

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..operator.problem_text import fields
+from ..operator.candidate import Candidate
+from ..operator.problem_text import fields, of_attention
 from .torch_attention import Fit, _cudnn_fits, _efficient_fits, _flash_fits, unknown_fields
 
 _aten = torch.ops.aten
@@ -128,11 +129,11 @@ def _plain(problem: str) -> str | None:
     return "heads of keys and values must be of one size" if "dv" in inputs else unknown_fields(problem)
 
 
-def _fit(fits: Fit | None, sums: bool) -> Fit:
+def _fit(fits: Fit, sums: bool) -> Fit:
     def fit(problem: str) -> str | None:
         if sums and "lse" not in fields(problem):
             return "without log-sum-exps torch's own call races"
-        return _plain(problem) or (None if fits is None else fits(problem))
+        return _plain(problem) or fits(problem)
 
     return fit
 
@@ -141,13 +142,21 @@ def _cpu_fits(problem: str) -> str | None:
     return "every head of q needs its own of k and v" if "hkv" in fields(problem) else None
 
 
-# Name, device, forward, backward, and why it stands aside.
-FUSED: list[tuple[str, str, Callable[..., Any], Callable[..., Any], Fit, Fit]] = [
-    (f"torch_{name}", device, by, of, _fit(fits, True), _fit(fits, False))
-    for name, device, by, of, fits in (
-        ("flash_lse", "cpu", _by_cpu, _of_cpu, _cpu_fits),
-        ("flash_lse", "cuda", _by_flash, _of_flash, _flash_fits),
-        ("cudnn_lse", "cuda", _by_cudnn, _of_cudnn, _cudnn_fits),
-        ("efficient_lse", "cuda", _by_efficient, _of_efficient, _efficient_fits),
+def _pair(name: str, device: str, by: Callable[..., Any], of: Callable[..., Any], fits: Fit) -> list[Candidate]:
+    """A forward pass that leaves log-sum-exps, and the backward pass that begins with them."""
+    forward = Candidate(
+        "attention", f"torch_{name}_lse", by, _fit(fits, True), devices=(device,), facts=of_attention, returns=True
     )
+    grad = forward._replace(op="attention_grad", name=f"torch_{name}_grad", call=of, fit=_fit(fits, False))
+    return [forward, grad]
+
+
+FUSED = [
+    *_pair("flash", "cpu", _by_cpu, _of_cpu, _cpu_fits),
+    *_pair("flash", "cuda", _by_flash, _of_flash, _flash_fits),
+    *_pair("cudnn", "cuda", _by_cudnn, _of_cudnn, _cudnn_fits),
+    *_pair("efficient", "cuda", _by_efficient, _of_efficient, _efficient_fits),
 ]
+OF_MASK = Candidate(
+    "attention_mask_grad", "torch_mask_grad", of_mask, unknown_fields, facts=of_attention, returns=True
+)

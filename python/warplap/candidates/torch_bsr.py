@@ -1,4 +1,4 @@
-"""torch's own block-sparse kernel on CUDA devices, a candidate with its knobs open.
+"""torch's block-sparse products as candidates: the CPU's, and its own kernel on CUDA devices with its knobs open.
 
 The kernel is the one behind ``torch.sparse``'s products. It is launched directly: what torch does around it on the host
 takes several times as long as the kernel itself.
@@ -11,12 +11,41 @@ import importlib.util
 import logging
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..callables.compile_pool import compiler
-from ..operator.problem_text import fields
+from ..operator.candidate import Candidate
+from ..operator.problem_text import fields, of_sparse
+from ..operator.sparse_warning import sparse
 
 _log = logging.getLogger("warplap")
+
+
+# On the CPU.
+
+
+def _torch_bsr(crow: Tensor, col: Tensor | None, values: Tensor, b: Tensor, c: Tensor, *, m: int, k: int) -> None:
+    if col is not None:  # else crow is the sparse tensor itself
+        crow = sparse(crow, col, values, (m, k))
+    torch.mm(crow, b, out=c)
+
+
+def _torch_bmm(crow: Tensor, col: Tensor, grad: Tensor, b: Tensor, values: Tensor) -> None:
+    bs = values.shape[1]
+    rows = torch.searchsorted(crow, torch.arange(col.shape[0], dtype=crow.dtype), right=True) - 1
+    left, right = grad.reshape(-1, bs, grad.shape[1])[rows], b.reshape(-1, bs, b.shape[1])[col.long()]
+    torch.bmm(left, right.transpose(1, 2), out=values)
+
+
+def _torch_bsr_fit(problem: str) -> str | None:
+    inputs = fields(problem)
+    if inputs.keys() & {"alpha", "bc", "beta", "bias", "c", "inplace", "turned"}:
+        return "plain products only"
+    return None if inputs["dtype"] == "f32" else "torch's block-sparse product on the CPU has no half types"
+
+
+# On CUDA devices.
 
 
 def _tiles(n: int) -> list[int]:
@@ -97,8 +126,6 @@ def run(
 
 def compile_here(problem: str, TILE: int, STAGES: int, WARPS: int) -> None:
     """Compiles the kernel for a problem and a setting; Triton keeps it on disk."""
-    import torch
-
     inputs = fields(problem)
     m, k, n, bs = (int(inputs[name]) for name in ("m", "k", "n", "bs"))
     dtype = torch.float16 if inputs["dtype"] == "f16" else torch.bfloat16
@@ -118,3 +145,12 @@ def prepare(problem: str, *, TILE: int, STAGES: int, WARPS: int) -> None:
     if report != "done":
         _log.info("%s was not compiled ahead: %s", problem, report)
     _kernel()
+
+
+_ON_CPU = Candidate("bsr", "torch_bsr", _torch_bsr, _torch_bsr_fit, devices=("cpu",), facts=of_sparse)
+
+CANDIDATES = [
+    *([_ON_CPU] if torch.backends.mkl.is_available() else []),
+    Candidate("sampled", "torch_bmm", _torch_bmm, devices=("cpu",)),
+    Candidate("bsr", "torch_triton", run, fit, devices=("cuda",), space=space, prepare=prepare, facts=of_sparse),
+]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..operator.candidate import Candidate
 from ..operator.problem_text import fields
 from .torch_attention_grad import Gradients, _no_dropout
 
@@ -75,8 +76,8 @@ def _backward(
     return a, b, c
 
 
-# Whether it is of the backward pass, the callable, and why it stands aside.
-WAYS: list[tuple[bool, Callable[..., Any], Callable[[str], str | None]]] = [
-    (False, _forward, _fit),
-    (True, _backward, _fit),
+PACKED = [
+    Candidate(op, name, call, _fit, devices=("cuda",), facts=facts, returns=True)
+    for op, name, call in (("attention", "torch_varlen", _forward), ("attention_grad", "torch_varlen_grad", _backward))
+    if hasattr(_aten, "_flash_attention_forward")  # some builds of torch have none
 ]

@@ -19,8 +19,9 @@ else:
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
-# Operators by the name of the function that users call.
+# Operators by the name of the function that users call, and by that of the operation.
 declared: dict[str, Public] = {}
+_by_operation: dict[str, Public] = {}
 
 
 class Public:
@@ -28,6 +29,7 @@ class Public:
 
     ``torch`` and ``arrays`` compute it over torch's tensors and over NumPy's arrays; both take the tensors and whatever
     else decides by name. ``problem`` takes what the call takes and gives its text. ``optional`` tensors may be None.
+    ``operation`` is what the operation is called, where that is not the function's name.
     """
 
     def __init__(
@@ -37,13 +39,15 @@ class Public:
         problem: Callable[..., str],
         arrays: Callable[..., Any] | None = None,
         optional: tuple[str, ...] = (),
+        operation: str | None = None,
     ) -> None:
         self._torch, self._arrays, self._problem, self._optional = torch, arrays, problem, optional
+        self._operation = operation
 
     def __call__(self, function: Call) -> Call:
         """Makes a function the one that users call."""
         self.function: Callable[..., Any] = function
-        declared[function.__name__] = self
+        declared[function.__name__] = _by_operation[self._operation or function.__name__] = self
         return function
 
     def of(self, tensors: dict[str, Any], **rest: Any) -> Any:
@@ -104,16 +108,11 @@ def problem_of(op: str | Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     name = op if isinstance(op, str) else getattr(op, "__name__", "")
     result = declared.get(name)
     if result is None and isinstance(op, str):
-        operation = _read(name)
-        result = declared.get(_BY_OPERATION.get(operation, operation))
+        result = _by_operation.get(_read(name))
     if result is None:
         *most, last = sorted(declared)
         raise ValueError(f"op: is {name or op!r}, expected {', '.join(most)} or {last}")
     return result.problem(*args, **kwargs)
-
-
-# Operators that are called otherwise than the operation they are.
-_BY_OPERATION = {"gemm": "matmul", "bsr": "bsr_matmul", "qgemm": "scaled_mm"}
 
 
 def _read(name: str) -> str:

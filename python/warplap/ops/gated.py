@@ -8,6 +8,7 @@ from typing import Any, Callable, Literal, NamedTuple
 
 from ..arrays import numpy as arrays
 from ..arrays.types import Array
+from ..operator.candidate import Candidate
 from ..operator import autocast
 from ..operator.activations import ACTIVATIONS, Activation
 from ..operator.call.call_cache import prepared_call
@@ -113,6 +114,9 @@ def facts(problem: str) -> dict[str, Any]:
 def fit(problem: str) -> str | None:
     """Why torch's stands aside, if so."""
     return "an activation alone is torch's own function" if facts(problem)["join"] == "none" else None
+
+
+CANDIDATES = [Candidate("gated", "torch_gated", by_torch, fit, facts=facts, returns=True)]
 
 
 # Over torch's tensors.

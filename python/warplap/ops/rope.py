@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, Sequence
 
+from ..operator.candidate import Candidate
 from ..operator.call.call_cache import prepared_call
 from ..operator.call.direct import Direct, Plan
 from ..operator.call.eager import is_plain
@@ -193,6 +194,9 @@ def fit(problem: str) -> str | None:
         return "torch turns into new memory"
     # Heads at the end are those of k where there is one.
     return "heads of k that are not turned" if "hk" in said and "plain" in said else None
+
+
+CANDIDATES = [Candidate("rope", "torch_rope", by_torch, fit, facts=facts, returns=True)]
 
 
 # Over torch's tensors.

@@ -6,6 +6,7 @@ import math
 from typing import Any, Sequence
 
 from ..arrays import numpy as arrays
+from ..operator.candidate import Candidate
 from ..operator import autocast
 from ..operator.call.call_cache import prepared_call
 from ..operator.call.direct import REFUSALS
@@ -132,6 +133,12 @@ def grad_facts(problem: str) -> dict[str, Any]:
 def facts(problem: str) -> dict[str, Any]:
     """What torch needs to know of a problem."""
     return {**grad_facts(problem), "each": int(fields(problem).get("each", 1))}
+
+
+CANDIDATES = [
+    Candidate("softmax", "torch_softmax", by_torch, facts=facts, returns=True),
+    Candidate("softmax_grad", "torch_softmax_grad", grad_by_torch, facts=grad_facts, returns=True),
+]
 
 
 # Over torch's tensors.

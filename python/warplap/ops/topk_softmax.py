@@ -7,6 +7,7 @@ import math
 from typing import Any, Sequence
 
 from ..arrays import numpy as arrays
+from ..operator.candidate import Candidate
 from ..operator.call.call_cache import prepared_call
 from ..operator.call.direct import REFUSALS
 from ..operator.call.eager import PLAIN
@@ -87,6 +88,9 @@ def facts(problem: str) -> dict[str, Any]:
     """What torch needs to know of a problem."""
     said = fields(problem)
     return {"k": int(said["k"]), "renormalize": said.get("renormalize") == "true"}
+
+
+CANDIDATES = [Candidate("topk_softmax", "torch_topk_softmax", by_torch, facts=facts, returns=True)]
 
 
 # Over torch's tensors.

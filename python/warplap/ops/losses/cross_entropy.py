@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from ... import _warplap
 from ...arrays import numpy as arrays
+from ...operator.candidate import Candidate
 from ...operator.call.call_cache import prepared_call
 from ...operator.call.direct import REFUSALS
 from ...operator.call.eager import PLAIN, is_compiling, is_plain, is_watched, refuse_second_derivative
@@ -150,6 +151,9 @@ def facts(problem: str) -> dict[str, Any]:
         "mean": said.get("reduction", "mean") == "mean",
         "grad": said.get("grad") == "true",
     }
+
+
+CANDIDATES = [Candidate("cross_entropy", "torch_cross_entropy", into, facts=facts)]
 
 
 # Over torch's tensors.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...operator.candidate import Candidate
 from ...operator import autocast
 from ...operator.call.direct import REFUSALS
 from ...operator.call.eager import PLAIN, is_plain
@@ -53,6 +54,12 @@ def fit(problem: str) -> str | None:
     if said["kind"] == "rms" and said.get("bias") == "true" and said["dtype"] != "f32":
         return "torch rounds to half precision before it adds a bias to RMSNorm"
     return None
+
+
+CANDIDATES = [
+    Candidate("norm", "torch_norm", by_torch, fit, facts=facts, returns=True),
+    Candidate("norm_grad", "torch_norm_grad", gradients.by_torch, fit, facts=gradients.facts, returns=True),
+]
 
 
 def direct(

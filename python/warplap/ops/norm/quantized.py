@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...operator.candidate import Candidate
 from ...operator import autocast
 from ...operator.call.fallback import kernel_or_torch
 from ...operator.checks import floats, is_double, is_raced, wants
@@ -67,6 +68,9 @@ def fit(problem: str) -> str | None:
     if "quant" not in said:
         return "norms that are written as codes only"
     return "torch draws other numbers" if said.keys() & {"before", "dropout"} else None
+
+
+CANDIDATES = [Candidate("norm", "torch_norm_quant", by_torch, fit, facts=facts, returns=True)]
 
 
 def _run_front(

@@ -227,7 +227,7 @@ def of_tensors(a: Any, b: Any, out: Tensor | None = None) -> Any:
     return c if c.shape == shape else c.reshape(shape)
 
 
-_public = Public(torch=of_tensors, arrays=_of_arrays, problem=problem, optional=("out",))
+_public = Public(torch=of_tensors, arrays=_of_arrays, problem=problem, optional=("out",), operation="gemm")
 
 
 @_public

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+from ...operator.candidate import DEVICES, Candidate
 from ...operator.call.call_cache import prepared
 from ...operator.checks import NAMES, check_out, dims, ordinary
 from ...operator.declare import Operator
@@ -247,13 +249,24 @@ def int_fit(device: str, problem: str) -> str | None:
     return None
 
 
+CANDIDATES = [
+    Candidate("qgemm", name, call, functools.partial(fit, device), devices=(device,), facts=facts_of)
+    for device in DEVICES
+    for name, call, fit, facts_of in (
+        ("torch_scaled_mm", by_scaled_mm, scaled_fit, facts),
+        ("torch_int_mm", by_int_mm, int_fit, None),
+    )
+]
+
+
 def _refused(*tensors: Any, **rest: Any) -> Any:
     raise NotImplementedError("products of 8-bit tensors are torch's; install torch")
 
 
 _scaled_public = Public(
-    torch=_scaled_of_tensors, problem=_scaled_problem, optional=("out",), arrays=_refused if torch is None else None
-)
+    torch=_scaled_of_tensors, problem=_scaled_problem, optional=("out",), operation="qgemm",
+    arrays=_refused if torch is None else None,
+)  # fmt: skip
 _int_public = Public(
     torch=_ints_of_tensors, problem=_int_problem, optional=("out",), arrays=_refused if torch is None else None
 )

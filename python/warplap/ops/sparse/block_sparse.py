@@ -235,7 +235,7 @@ def bsr_parts(
     return out.copy_(BSR_MATMUL.call(crow, col, values, m, k, right).reshape(shape))
 
 
-_public = Public(torch=_of_tensors, arrays=_of_arrays, problem=_problem, optional=("out",))
+_public = Public(torch=_of_tensors, arrays=_of_arrays, problem=_problem, optional=("out",), operation="bsr")
 
 
 @_public

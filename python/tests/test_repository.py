@@ -1,16 +1,20 @@
-"""What the Markdown files name is there: every path of the repository in backticks or links."""
+"""The repository as its readers find it: what the Markdown files name is there, every path in backticks or links, and
+folders of Python files are short enough to look through."""
 
 from __future__ import annotations
 
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 # What the pages "adding-…" have the reader write.
-TO_BE_WRITTEN = {"add.rs", "dots.cu", "dots.rs", "tall.rs"}
+TO_BE_WRITTEN = {"add.rs", "add.txt", "dots.cu", "dots.rs", "tall.rs"}
+# Files of Python in a folder at the most; those of its folders are not counted.
+MOST_FILES = 15
 TOP = ("crates/", "python/", "lab/", "docs/", "examples/", ".ci/")
 
 
@@ -46,3 +50,8 @@ def test_every_path_that_is_named_is_there():
             target = ((ROOT / file).parent / link).resolve()
             missing += [] if target.exists() else [f"{file}: {link}"]
     assert seen > 50 and missing == []
+
+
+def test_no_folder_has_more_files_than_can_be_looked_through():
+    folders = Counter(str(Path(file).parent) for file in listed() if file.endswith(".py"))
+    assert len(folders) > 30 and {folder: n for folder, n in folders.items() if n > MOST_FILES} == {}
