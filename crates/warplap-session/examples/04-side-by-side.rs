@@ -1,5 +1,5 @@
 //! Tunes a problem, then times one sample for every line that arrives on standard input: another program can alternate
-//! with it in short rounds, so that the machine's moods strike both alike (`lab/cpu.py` does).
+//! with it in short rounds, so that the machine's moods strike both alike (`lab/cpu/side_by_side.py` does).
 #![allow(clippy::print_stdout)]
 
 use std::io::{BufRead, Write, stdin, stdout};

@@ -10,15 +10,15 @@ import torch
 
 import warplap
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "lab"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "lab" / "cpu"))
 
-import cpu_use  # noqa: E402
+import use as cpu_use  # noqa: E402
 
 
 @pytest.mark.parametrize("name", ["matmul 48³", "matmul 200³", "linear 33×768→768", "attention 1×4×128×64 causal"])
 def test_a_call_is_not_far_behind_torch_by_torchs_own_stopwatch(name, monkeypatch):
     # A generous bound: kernels of a test build are half as fast, so that torch's own answer mostly, and machines are
-    # busy. The figures themselves: lab/cpu_use.py.
+    # busy. The figures themselves: lab/cpu/use.py.
     monkeypatch.setattr(cpu_use, "SECONDS", 0.02)
     warplap.configure(budget=1.0)
     best = 0.0
