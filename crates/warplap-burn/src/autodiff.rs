@@ -10,8 +10,8 @@ use warplap::Error;
 
 use crate::call::{Call, Kept, Slope};
 use crate::extension::Warplap;
-use crate::tensor_layout::wrong;
-use crate::tensor_list::TensorList;
+use crate::tensor::tensor_layout::wrong;
+use crate::tensor::tensor_list::TensorList;
 
 impl<B: Warplap, C: CheckpointStrategy> Warplap for Autodiff<B, C> {
     fn warplap(tensor_list: TensorList<Self>, call: Call) -> TensorList<Self> {

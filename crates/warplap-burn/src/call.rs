@@ -7,13 +7,13 @@ use std::sync::Arc;
 use burn::backend::tensor::FloatTensor;
 use warplap::Error;
 
-use crate::attention::{AttentionCall, AttentionGradCall};
-use crate::bsr::{BlocksCall, BsrCall};
+use crate::backends::place::Place;
 use crate::extension::Warplap;
-use crate::gemm::GemmCall;
-use crate::norm::{NormCall, NormGradCall};
-use crate::place::Place;
-use crate::tensors::Plain;
+use crate::ops::attention::{AttentionCall, AttentionGradCall};
+use crate::ops::bsr::{BlocksCall, BsrCall};
+use crate::ops::gemm::GemmCall;
+use crate::ops::norm::{NormCall, NormGradCall};
+use crate::tensor::tensors::Plain;
 
 /// What is to be done.
 #[derive(Clone, Debug)]

@@ -3,9 +3,9 @@
 
 use burn::backend::{Backend, Flex, backend_extension};
 
+use crate::backends::flex::OnFlex;
 use crate::call::Call;
-use crate::flex::OnFlex;
-use crate::tensor_list::TensorList;
+use crate::tensor::tensor_list::TensorList;
 
 /// Backends that run our operations.
 #[backend_extension(Flex, Cube: cfg(feature = "cuda"), Autodiff)]
@@ -27,7 +27,7 @@ impl Warplap for burn_cubecl::CubeBackend {
     fn warplap(tensor_list: TensorList<Self>, call: Call) -> TensorList<Self> {
         // A tensor that lies in tiles for one of Burn's kernels is laid back in rows first.
         let rows = |tensors: Vec<_>| tensors.into_iter().map(burn_cubecl::kernel::untile).collect();
-        let outcome = call.run::<crate::cube::OnCube>(rows(tensor_list.floats), rows(tensor_list.ints));
+        let outcome = call.run::<crate::backends::cube::OnCube>(rows(tensor_list.floats), rows(tensor_list.ints));
         TensorList::of(outcome.map(|floats| TensorList::new(floats, Vec::new())))
     }
 }

@@ -20,43 +20,25 @@
 //! the tensors' own pointers. Other backends are refused by name. A tensor whose strides no kernel takes is made
 //! contiguous first, which is the only copy there is: [`copies`] counts them.
 
-mod activation;
-mod adapter;
-mod attention;
 mod autodiff;
-mod bsr;
+mod backends;
 mod call;
-mod copies;
-#[cfg(feature = "cuda")]
-mod cube;
-mod dtype;
-mod end_to_end_race;
 mod extension;
-#[cfg(feature = "cuda")]
-mod fence;
-mod flex;
-mod gemm;
-mod norm;
 mod op_dispatcher;
-mod place;
-mod rival;
+mod ops;
 mod setup;
-mod sparse_linear;
-mod structure;
-mod tensor_layout;
-mod tensor_list;
-mod tensors;
+mod tensor;
 
-pub use activation::Activation;
-pub use adapter::Slotted;
-pub use attention::{AttentionOptions, attention, try_attention};
-pub use bsr::BsrTensor;
-pub use copies::copies;
-pub use gemm::{linear, matmul, try_linear, try_matmul};
-pub use norm::{NormKind, NormOptions, norm, norm_residual, try_norm, try_norm_residual};
+pub use ops::activation::Activation;
+pub use ops::attention::{AttentionOptions, attention, try_attention};
+pub use ops::bsr::BsrTensor;
+pub use ops::gemm::{linear, matmul, try_linear, try_matmul};
+pub use ops::norm::{NormKind, NormOptions, norm, norm_residual, try_norm, try_norm_residual};
+pub use ops::sparse_linear::{SparseLinear, SparseLinearConfig};
 pub use setup::{Setup, configure};
-pub use sparse_linear::{SparseLinear, SparseLinearConfig};
-pub use tensors::run;
+pub use tensor::adapter::Slotted;
+pub use tensor::copies::copies;
+pub use tensor::tensors::run;
 
 /// The library behind it, for what goes beyond: stores, records, searches.
 pub use warplap;

@@ -12,7 +12,7 @@ use warplap::core::slot::Signature;
 use warplap::core::store::Store;
 use warplap::{Error, Settings, Tuner};
 
-use crate::rival;
+use crate::backends::rival;
 
 /// What is known of a problem whose kernel was chosen.
 pub(crate) struct Entry {

@@ -8,8 +8,8 @@ use arc_swap::{ArcSwap, Guard};
 use warplap::core::store::{Store, open_or_memory};
 use warplap::{Bucket, Cpu, Mode, Settings};
 
+use crate::backends::rival;
 use crate::op_dispatcher::OpDispatchers;
-use crate::rival;
 
 /// How races are run and where their records are kept.
 #[derive(Clone, Debug, Default)]
@@ -71,7 +71,7 @@ pub(crate) struct State {
     warning: Option<String>,
     cpu: OnceLock<Arc<OpDispatchers<Cpu>>>,
     #[cfg(feature = "cuda")]
-    pub(crate) gpus: [OnceLock<Result<Arc<OpDispatchers<warplap::Cuda>>, String>>; crate::cube::DEVICES],
+    pub(crate) gpus: [OnceLock<Result<Arc<OpDispatchers<warplap::Cuda>>, String>>; crate::backends::cube::DEVICES],
 }
 
 impl State {
@@ -85,7 +85,7 @@ impl State {
         };
         let cpu = OnceLock::new();
         #[cfg(feature = "cuda")]
-        let gpus = [const { OnceLock::new() }; crate::cube::DEVICES];
+        let gpus = [const { OnceLock::new() }; crate::backends::cube::DEVICES];
         State {
             setup,
             store,

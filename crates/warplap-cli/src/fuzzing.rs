@@ -1,6 +1,6 @@
 //! What the package `warplap-fuzz` hands texts to and nobody else can reach. No part of what this crate promises.
 
-use crate::commands::vllm_moe::check_text;
+use crate::commands::vllm::moe::check_text;
 use crate::failure::Failure;
 use crate::sweep::Sweep;
 

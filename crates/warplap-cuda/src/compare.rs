@@ -22,7 +22,7 @@ fn source(part: i64, dtype: DType) -> Source {
     Source {
         entry: "compare",
         text: include_str!("../cu/compare.cu"),
-        headers: &[crate::ELEMENT, crate::cuh::MIXED],
+        headers: &[crate::ELEMENT, crate::compile::cuh::MIXED],
         defines: vec![("PART", part), ("DTYPE", crate::dtype_code(dtype))],
     }
 }

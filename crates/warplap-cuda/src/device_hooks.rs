@@ -7,9 +7,9 @@ use std::time::Instant;
 use warplap_core::device::Device;
 use warplap_worker::{Compile, CompileOrder, Fault, Hosted, Service};
 
+use crate::compile::nvrtc::Compiler;
 use crate::device::Cuda;
 use crate::error::CudaError;
-use crate::nvrtc::Compiler;
 
 /// One operation a worker can prove candidates of.
 pub type Ground = warplap_worker::Ground<Cuda>;

@@ -29,7 +29,7 @@ fn source(part: usize, dtype: DType) -> Source {
     Source {
         entry: ENTRIES[part],
         text: include_str!("../cu/doubles.cu"),
-        headers: &[crate::ELEMENT, crate::cuh::MIXED],
+        headers: &[crate::ELEMENT, crate::compile::cuh::MIXED],
         defines: vec![("PART", part as i64), ("DTYPE", crate::dtype_code(dtype))],
     }
 }

@@ -10,7 +10,8 @@ use warplap::core::objective::Objective;
 use warplap::core::rejection::Rejection;
 use warplap::core::space::Value as Setting;
 
-use crate::commands::{c_header, vllm_moe};
+use crate::commands::c_header;
+use crate::commands::vllm::moe;
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
 use crate::kept::{Kept, write};
@@ -80,10 +81,10 @@ impl Export {
     fn vllm_moe(&self, fields: &str, root: Option<&Path>, console: &Console) -> Result<Exit, Failure> {
         let file = Path::new(&self.what);
         if fields.is_empty() || file.extension().is_some_and(|e| e == "json") {
-            console.say(format!("{}\n", vllm_moe::check_file(file)?))?;
+            console.say(format!("{}\n", moe::check_file(file)?))?;
             return Ok(Exit::Ok);
         }
-        let table = vllm_moe::MoeTable::read(fields)?;
+        let table = moe::MoeTable::read(fields)?;
         let (name, text) = table.collect(&self.what, &machine::kept(root, false)?)?;
         let Some(folder) = &self.output else {
             console.say(text)?;

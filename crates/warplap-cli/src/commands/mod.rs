@@ -18,4 +18,3 @@ pub(crate) mod store;
 pub(crate) mod tune;
 pub(crate) mod variants;
 pub(crate) mod vllm;
-pub(crate) mod vllm_moe;

@@ -1,5 +1,6 @@
 //! Panics of candidate code: code comes in; what it gives goes out, and a panic becomes an answer instead.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
@@ -45,11 +46,14 @@ pub fn contained<T>(f: impl FnOnce() -> Result<T, Rejection>) -> Result<T, Rejec
 /// Runs candidate code; a panic becomes its message.
 pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     let _inside = InCandidate::new();
-    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| {
-        panic
-            .downcast_ref::<&str>()
-            .map(|s| s.to_string())
-            .or_else(|| panic.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "panicked without a message".into())
-    })
+    catch_unwind(AssertUnwindSafe(f)).map_err(message)
+}
+
+#[cold]
+fn message(panic: Box<dyn Any + Send>) -> String {
+    panic
+        .downcast_ref::<&str>()
+        .map(|s| s.to_string())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "panicked without a message".into())
 }

@@ -68,6 +68,11 @@ impl Pool {
             (0..tasks).for_each(task);
             return;
         }
+        self.share(threads, tasks, &task);
+    }
+
+    /// The same on several threads; compiled once, not for each kind of task.
+    fn share(&self, threads: usize, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         let next = AtomicUsize::new(0);
         let work = || {
             loop {

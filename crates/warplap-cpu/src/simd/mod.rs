@@ -205,7 +205,7 @@ impl Isa {
                 avx2::enter(task)
             },
             // SAFETY: portable lanes need no feature.
-            _ => unsafe { task.run::<Portable>() },
+            _ => unsafe { portable::enter(task) },
         }
     }
 }

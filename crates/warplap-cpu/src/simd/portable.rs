@@ -3,13 +3,23 @@
 
 use half::{bf16, f16};
 
-use super::Lanes;
+use super::{Lanes, Task};
 
 /// Four lanes in a plain array: one 128-bit vector.
 #[derive(Clone, Copy, Debug)]
 pub struct Portable;
 
 const N: usize = 4;
+
+/// Runs a task, compiled once and not wherever it is called from.
+///
+/// # Safety
+/// What the task asks for.
+#[inline(never)]
+pub(super) unsafe fn enter<T: Task>(task: T) -> T::Out {
+    // SAFETY: the caller's word; no feature is needed.
+    unsafe { task.run::<Portable>() }
+}
 
 #[inline(always)]
 fn zip(a: [f32; N], b: [f32; N], f: impl Fn(f32, f32) -> f32) -> [f32; N] {

@@ -4,9 +4,9 @@
 use warplap_core::rejection::Rejection;
 
 use super::{Cuda, locked};
+use crate::compile::own::OwnSource;
 use crate::compile::{Cubin, Source};
 use crate::driver::{Function, Module};
-use crate::own::OwnSource;
 
 impl Cuda {
     /// Compiles a source for this chip into the artifacts, unless it is there; loads nothing.

@@ -16,14 +16,14 @@ use warplap_worker::{Sandbox, Setup, WorkerSetup};
 
 use crate::chip::Chip;
 use crate::compile::Workshop;
-use crate::cublaslt::LtHandles;
-use crate::cudnn;
+use crate::compile::nvrtc::Compiler;
 use crate::driver::{Context, Module, Stream};
 use crate::error::CudaError;
+use crate::libraries::cublaslt::LtHandles;
+use crate::libraries::cudnn;
+use crate::measure::neutral::Neutral;
+use crate::measure::nvml::{self, Readings};
 use crate::memory::Buffer;
-use crate::neutral::Neutral;
-use crate::nvml::{self, Readings};
-use crate::nvrtc::Compiler;
 
 /// One NVIDIA GPU: its primary context, a queue, a compiler, a clock.
 pub struct Cuda {

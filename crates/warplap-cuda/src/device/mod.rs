@@ -25,11 +25,11 @@ use warplap_core::shift::Shift;
 use warplap_core::store::Store;
 use warplap_core::tolerance::Tolerance;
 
-use crate::ceilings;
-use crate::clock::CudaLap;
 use crate::driver::{Relaxed, Stream};
+use crate::measure::ceilings;
+use crate::measure::clock::CudaLap;
+use crate::measure::nvml;
 use crate::memory::{Buffer, View, ViewMut};
-use crate::nvml;
 
 /// The note in the store that holds the ceilings.
 const CEILINGS: &str = "ceilings";

@@ -133,22 +133,22 @@ impl<T: Element + Typed> Task for Lines<'_, '_, T> {
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) {
         // Rows a step times columns are the sums held in registers: about half of what there is.
-        let wide = L::REGISTERS >= 32;
+        let wide = const { L::REGISTERS >= 32 };
         // SAFETY: `product` made b of k·n numbers, and this task alone writes the rows first..last of C.
         unsafe {
-            match (self.a.problem.n, wide) {
-                (1, _) => self.rows::<L, 8, 1>(),
-                (2, true) => self.rows::<L, 8, 2>(),
-                (2, false) => self.rows::<L, 4, 2>(),
-                (3, true) => self.rows::<L, 4, 3>(),
-                (3, false) => self.rows::<L, 2, 3>(),
-                (4, true) => self.rows::<L, 4, 4>(),
-                (4, false) => self.rows::<L, 2, 4>(),
-                (5, true) => self.rows::<L, 4, 5>(),
-                (5, false) => self.rows::<L, 2, 5>(),
-                (6, true) => self.rows::<L, 4, 6>(),
-                (6, false) => self.rows::<L, 2, 6>(),
-                (7, _) => self.rows::<L, 2, 7>(),
+            match self.a.problem.n {
+                1 => self.rows::<L, 8, 1>(),
+                2 if wide => self.rows::<L, 8, 2>(),
+                2 => self.rows::<L, 4, 2>(),
+                3 if wide => self.rows::<L, 4, 3>(),
+                3 => self.rows::<L, 2, 3>(),
+                4 if wide => self.rows::<L, 4, 4>(),
+                4 => self.rows::<L, 2, 4>(),
+                5 if wide => self.rows::<L, 4, 5>(),
+                5 => self.rows::<L, 2, 5>(),
+                6 if wide => self.rows::<L, 4, 6>(),
+                6 => self.rows::<L, 2, 6>(),
+                7 => self.rows::<L, 2, 7>(),
                 _ => self.rows::<L, 2, 8>(),
             }
         }

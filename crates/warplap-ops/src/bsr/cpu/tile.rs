@@ -36,15 +36,19 @@ impl Tile {
 
     /// Whether its sums and one step's operands fit the registers, and leave less than half of them idle.
     pub(super) fn suits(self, isa: Isa) -> bool {
-        let registers = if isa == Isa::Avx512 { 32 } else { 16 };
-        let taken = self.rows * self.vectors + self.vectors + 1;
-        taken <= registers && 2 * taken > registers
+        suits(self.rows, self.vectors, isa.registers())
     }
 
     /// Columns of C it covers.
     pub(super) fn columns(self, isa: Isa) -> usize {
         self.vectors * isa.lanes()
     }
+}
+
+/// See [`Tile::suits`]; only those that do are compiled.
+const fn suits(rows: usize, vectors: usize, registers: usize) -> bool {
+    let taken = rows * vectors + vectors + 1;
+    taken <= registers && 2 * taken > registers
 }
 
 /// One block row (or a run of its blocks) times a strip of columns.
@@ -93,7 +97,8 @@ impl<E: Element, T: Element> Task for Strip<'_, E, T> {
                 (8, 3) => self.sweep::<L, 8, 3>(),
                 (8, 2) => self.sweep::<L, 8, 2>(),
                 (4, 6) => self.sweep::<L, 4, 6>(),
-                _ => self.sweep::<L, 4, 3>(),
+                (4, 3) => self.sweep::<L, 4, 3>(),
+                other => debug_assert!(false, "no tile {other:?}"),
             }
         }
     }
@@ -103,6 +108,10 @@ impl<E: Element, T: Element> Strip<'_, E, T> {
     /// All tiles of the strip: columns outside, so that a tile's columns of B stay near while the rows pass over them.
     #[inline(always)]
     unsafe fn sweep<L: Lanes, const R: usize, const V: usize>(&self) {
+        if !suits(R, V, L::REGISTERS) {
+            debug_assert!(false, "a tile of {R} rows and {V} vectors does not suit the registers");
+            return;
+        }
         let width = V * L::N;
         let mut first = 0;
         while first < self.columns {
@@ -111,43 +120,34 @@ impl<E: Element, T: Element> Strip<'_, E, T> {
                 let at = (row, first, first / width * self.b_tile);
                 // SAFETY: the strip's contract; `left` columns are there.
                 unsafe {
-                    if left == width {
-                        self.tile::<L, R, V, false>(at, L::N);
-                    } else {
-                        self.tail::<L, R, V>(at, left);
-                    }
+                    self.columns::<L, R, V>(at, left);
                 }
             }
             first += width;
         }
     }
 
-    /// The last columns, in as few vectors as hold them.
+    /// Columns of one tile, in as few vectors as hold them.
     #[inline(always)]
-    unsafe fn tail<L: Lanes, const R: usize, const V: usize>(&self, at: (usize, usize, usize), left: usize) {
-        let vectors = left.div_ceil(L::N);
-        let lanes = left - (vectors - 1) * L::N;
-        // SAFETY: passed on; a width not below V was handled as a whole tile, or has an unfilled last vector.
+    unsafe fn columns<L: Lanes, const R: usize, const V: usize>(&self, at: (usize, usize, usize), columns: usize) {
+        let vectors = columns.div_ceil(L::N);
+        let lanes = columns - (vectors - 1) * L::N;
+        // SAFETY: passed on; the vectors hold the columns.
         unsafe {
-            match (vectors, lanes == L::N) {
-                (1, true) => self.tile::<L, R, 1, false>(at, lanes),
-                (1, false) => self.tile::<L, R, 1, true>(at, lanes),
-                (2, true) if V > 2 => self.tile::<L, R, 2, false>(at, lanes),
-                (2, false) if V >= 2 => self.tile::<L, R, 2, true>(at, lanes),
-                (3, true) if V > 3 => self.tile::<L, R, 3, false>(at, lanes),
-                (3, false) if V >= 3 => self.tile::<L, R, 3, true>(at, lanes),
-                (4, true) if V > 4 => self.tile::<L, R, 4, false>(at, lanes),
-                (4, false) if V > 4 => self.tile::<L, R, 4, true>(at, lanes),
-                (5, true) if V > 5 => self.tile::<L, R, 5, false>(at, lanes),
-                (5, false) if V > 5 => self.tile::<L, R, 5, true>(at, lanes),
-                _ => self.tile::<L, R, V, true>(at, lanes),
+            match vectors {
+                1 => self.tile::<L, R, 1>(at, lanes),
+                2 if V > 2 => self.tile::<L, R, 2>(at, lanes),
+                3 if V > 3 => self.tile::<L, R, 3>(at, lanes),
+                4 if V > 4 => self.tile::<L, R, 4>(at, lanes),
+                5 if V > 5 => self.tile::<L, R, 5>(at, lanes),
+                _ => self.tile::<L, R, V>(at, lanes),
             }
         }
     }
 
-    /// One tile over all blocks: `V` vectors of columns, of whose last only `lanes` lanes are there when `PART`.
+    /// One tile over all blocks: `V` vectors of columns, of whose last `lanes` lanes are there.
     #[inline(always)]
-    unsafe fn tile<L: Lanes, const R: usize, const V: usize, const PART: bool>(
+    unsafe fn tile<L: Lanes, const R: usize, const V: usize>(
         &self,
         (row, column, b_column): (usize, usize, usize),
         lanes: usize,
@@ -157,7 +157,8 @@ impl<E: Element, T: Element> Strip<'_, E, T> {
         unsafe {
             let mut sums = [[L::zero(); V]; R];
             let mut a = self.values.add(row * bc);
-            let masked = PART && !self.padded;
+            let part = lanes < L::N;
+            let masked = part && !self.padded;
             for block in self.blocks {
                 let mut b = self.b.add(*block as usize * self.b_block + b_column);
                 for p in 0..bc {
@@ -181,7 +182,7 @@ impl<E: Element, T: Element> Strip<'_, E, T> {
                 for (v, sum) in sums.iter().enumerate() {
                     let element = first + v * L::N;
                     let at = self.c.add(element);
-                    if PART && v == V - 1 {
+                    if part && v == V - 1 {
                         T::store_first::<L>(at, self.finish.vector::<L>(*sum, element, lanes), lanes);
                     } else {
                         T::store::<L>(at, self.finish.vector::<L>(*sum, element, L::N));

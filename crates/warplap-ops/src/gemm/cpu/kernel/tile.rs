@@ -125,14 +125,10 @@ impl<B: Element, const R: usize, const V: usize, const PACKED: bool> Task for Fi
                 }
             }
             let mut sums = [[L::zero(); V]; R];
-            if t.b_padded || last == L::N {
-                for p in 0..t.k {
-                    step::<B, L, R, V, PACKED, false>(&t, p, last, &mut sums);
-                }
-            } else {
-                for p in 0..t.k {
-                    step::<B, L, R, V, PACKED, true>(&t, p, last, &mut sums);
-                }
+            // Asked at every step, where two loops would double what is compiled.
+            let part = !t.b_padded && last < L::N;
+            for p in 0..t.k {
+                step::<B, L, R, V, PACKED>(&t, p, last, part, &mut sums);
             }
             for (i, row) in sums.iter().enumerate() {
                 if i >= t.rows {
@@ -162,10 +158,11 @@ const AHEAD_B: usize = 8;
 
 /// One step of k.
 #[inline(always)]
-unsafe fn step<B: Element, L: Lanes, const R: usize, const V: usize, const PACKED: bool, const PART: bool>(
+unsafe fn step<B: Element, L: Lanes, const R: usize, const V: usize, const PACKED: bool>(
     t: &Tile<B>,
     p: usize,
     last: usize,
+    part: bool,
     sums: &mut [[L::V; V]; R],
 ) {
     // SAFETY: the caller of `run` promised the memory.
@@ -175,7 +172,7 @@ unsafe fn step<B: Element, L: Lanes, const R: usize, const V: usize, const PACKE
         for (v, x) in line.iter_mut().enumerate() {
             let b = b.add(v * L::N);
             L::prefetch(b.wrapping_add(AHEAD_B * t.b_step));
-            *x = if PART && v + 1 == V { B::load_first::<L>(b, last) } else { B::load::<L>(b) };
+            *x = if part && v + 1 == V { B::load_first::<L>(b, last) } else { B::load::<L>(b) };
         }
         let a = t.a.add(p * if PACKED { R } else { t.a_step });
         if PACKED {
