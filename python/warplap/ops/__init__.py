@@ -1,1 +1,1 @@
-"""The operators, a file each: what a user calls, and how torch sees it."""
+"""The operators, a file each, families in folders: what a user calls, how torch sees it, and torch's form that races."""

@@ -8,12 +8,12 @@ from typing import Any, Callable, Literal, NamedTuple
 
 from ..arrays import numpy as arrays
 from ..arrays.types import Array
-from ..operator.candidate import Candidate
 from ..operator import autocast
 from ..operator.activations import ACTIVATIONS, Activation
 from ..operator.call.call_cache import prepared_call
 from ..operator.call.direct import Direct, Plan
 from ..operator.call.fallback import kernel_or_torch
+from ..operator.candidate import Candidate
 from ..operator.checks import MOST, NAMES, check_activation, check_out, floats, has_kernels, ordinary
 from ..operator.declare import Operator, like
 from ..operator.layout import rows

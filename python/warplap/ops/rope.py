@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, Sequence
 
-from ..operator.candidate import Candidate
 from ..operator.call.call_cache import prepared_call
 from ..operator.call.direct import Direct, Plan
 from ..operator.call.eager import is_plain
 from ..operator.call.fallback import kernel_or_torch
+from ..operator.candidate import Candidate
 from ..operator.checks import FLOATS, MOST, floats, ordinary, shares
 from ..operator.declare import Operator, like
 from ..operator.layout import kernel_input

@@ -6,12 +6,12 @@ import math
 from typing import Any, Sequence
 
 from ..arrays import numpy as arrays
-from ..operator.candidate import Candidate
 from ..operator import autocast
 from ..operator.call.call_cache import prepared_call
 from ..operator.call.direct import REFUSALS
 from ..operator.call.eager import PLAIN
 from ..operator.call.fallback import kernel_or_torch
+from ..operator.candidate import Candidate
 from ..operator.checks import floats, is_double, is_raced
 from ..operator.declare import Operator, like
 from ..operator.layout import kernel_input, rows

@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from ... import _warplap
 from ...arrays import numpy as arrays
-from ...operator.candidate import Candidate
 from ...operator.call.call_cache import prepared_call
 from ...operator.call.direct import REFUSALS
 from ...operator.call.eager import PLAIN, is_compiling, is_plain, is_watched, refuse_second_derivative
 from ...operator.call.fallback import are_torchs, kernel_or_torch, log_fallback
+from ...operator.candidate import Candidate
 from ...operator.checks import NAMES, are_raced, floats, is_double, is_raced
 from ...operator.declare import Operator
 from ...operator.layout import kernel_input, rows

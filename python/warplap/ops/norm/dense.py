@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...operator.candidate import Candidate
 from ...operator import autocast
 from ...operator.call.direct import REFUSALS
 from ...operator.call.eager import PLAIN, is_plain
 from ...operator.call.fallback import are_torchs, kernel_or_torch
+from ...operator.candidate import Candidate
 from ...operator.checks import are_raced, floats, is_double, is_raced, wants
 from ...operator.declare import Operator, like
 from ...operator.layout import kernel_input, rows

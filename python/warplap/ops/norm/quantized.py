@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...operator.candidate import Candidate
 from ...operator import autocast
 from ...operator.call.fallback import kernel_or_torch
+from ...operator.candidate import Candidate
 from ...operator.checks import floats, is_double, is_raced, wants
 from ...operator.declare import Operator
 from ...operator.layout import kernel_input, rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ...operator.candidate import DEVICES, Candidate
 from ...operator.call.call_cache import prepared
+from ...operator.candidate import DEVICES, Candidate
 from ...operator.checks import NAMES, check_out, dims, ordinary
 from ...operator.declare import Operator
 from ...operator.layout import aligned
