@@ -8,6 +8,7 @@ use warplap_core::dtype::DType;
 use warplap_core::roofline::{Bandwidth, Ceilings};
 
 use crate::device::Cpu;
+use crate::load;
 use crate::simd::{Lanes, Task};
 
 /// Independent chains of multiply-adds: enough to hide their latency of four cycles on two units.
@@ -27,8 +28,41 @@ const HEADROOM: f64 = 1.25;
 /// The working set that stands for main memory.
 const MEMORY: u64 = 128 << 20;
 
+/// Cycles a second of the fastest CPUs there are, and some more: no system says a chip's own highest clock for sure.
+const CYCLES: f64 = 6.5e9;
+
+/// Multiply-adds of vectors that a core starts in a cycle, and bytes it moves to and from its nearest cache: two loads
+/// and a store of the widest vectors.
+const UNITS: f64 = 2.0;
+const BYTES_A_CYCLE: f64 = 192.0;
+
+/// FLOP of a cycle's tile products, where a core has tiles.
+const TILES: f64 = 2048.0;
+
+/// What no CPU of so many threads can exceed, however quiet it is.
+pub(crate) fn data_sheet(cpu: &Cpu) -> Ceilings {
+    let cycles = cpu.threads() as f64 * CYCLES;
+    let lanes = cycles * UNITS * 2.0 * cpu.isa().lanes() as f64;
+    // Some vector units multiply pairs of half types.
+    let half = (2.0 * lanes).max(if has_tiles() { cycles * TILES } else { 0.0 });
+    let flops = [(DType::F32, lanes), (DType::F16, half), (DType::Bf16, half), (DType::F64, lanes)];
+    let bandwidth = vec![Bandwidth { capacity: u64::MAX, rate: cycles * BYTES_A_CYCLE }];
+    Ceilings { flops: flops.into(), tf32: None, bandwidth, launch: 0.0, load: 0.0 }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_tiles() -> bool {
+    crate::amx::Amx::get().is_some()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has_tiles() -> bool {
+    false
+}
+
 /// Measures arithmetic and bandwidth with all threads.
 pub(crate) fn measure(cpu: &Cpu) -> Ceilings {
+    let load = load::others(cpu.threads()).unwrap_or(0.0);
     let f32_rate = HEADROOM * best(|| arithmetic(cpu));
     // Half types are widened to f32 before arithmetic, unless there are tiles for them; double precision has half the
     // lanes.
@@ -56,7 +90,7 @@ pub(crate) fn measure(cpu: &Cpu) -> Ceilings {
         bandwidth[i].rate = bandwidth[i].rate.max(bandwidth[i + 1].rate);
     }
     bandwidth.iter_mut().for_each(|level| level.rate *= HEADROOM);
-    Ceilings { flops, tf32: None, bandwidth, launch: 0.0 }
+    Ceilings { flops, tf32: None, bandwidth, launch: 0.0, load }
 }
 
 fn best(mut once: impl FnMut() -> f64) -> f64 {

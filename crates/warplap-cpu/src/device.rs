@@ -132,6 +132,14 @@ impl Cpu {
         }
     }
 
+    /// Measures the ceilings now and keeps them in place of those that were known.
+    pub fn renew_ceilings(&self, store: &Store) {
+        let mut known = self.known_ceilings();
+        let measured = self.measure_ceilings();
+        self.keep_ceilings(&measured, store);
+        *known = Some(Arc::new(measured));
+    }
+
     /// Measures the ceilings now, which takes about a second.
     pub fn measure_ceilings(&self) -> Ceilings {
         ceilings::measure(self)
@@ -212,13 +220,30 @@ impl Device for Cpu {
         if known.is_some() {
             return;
         }
-        let kept = store.note(&self.fingerprint.slug(), CEILINGS).and_then(|note| serde_json::from_value(note).ok());
+        let note = store.note(&self.fingerprint.slug(), CEILINGS);
+        let kept: Option<Ceilings> = note.and_then(|note| serde_json::from_value(note).ok());
         let measure = || {
             let measured = self.measure_ceilings();
             self.keep_ceilings(&measured, store);
             measured
         };
-        *known = kept.or_else(|| (patience >= MEASURING).then(measure)).map(Arc::new);
+        let may = patience >= MEASURING;
+        let quiet = || load::others(self.threads()).is_some_and(|load| load < load::CONTENDED);
+        *known = match kept {
+            // They were taken beside other work, of which there is none now.
+            Some(kept) if may && kept.load >= load::CONTENDED && quiet() => {
+                let raised = self.measure_ceilings().raised(&kept);
+                self.keep_ceilings(&raised, store);
+                Some(raised)
+            }
+            Some(kept) => Some(kept),
+            None => may.then(measure),
+        }
+        .map(Arc::new);
+    }
+
+    fn data_sheet(&self) -> Option<Arc<Ceilings>> {
+        Some(Arc::new(ceilings::data_sheet(self)))
     }
 
     fn measure_again(&self, store: &Store) {

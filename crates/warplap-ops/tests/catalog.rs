@@ -207,7 +207,7 @@ fn whoever_is_arrived_at_by_peers_leaves_when_all_of_them_have() {
     assert!(ends(&walk[..walk.find("\n};").expect("the end of Feed")]), "hopper.cuh: walk does not end its ring");
     let mut arrived_at = 0;
     for (path, text) in files(&folder(""), "cu") {
-        if !["mb_arrive_at(", ".tell("].iter().any(|word| text.contains(word)) {
+        if !["mb_arrive_at(", ".release_stage("].iter().any(|word| text.contains(word)) {
             continue;
         }
         arrived_at += 1;

@@ -51,7 +51,11 @@ pub(crate) enum Command {
     /// List the devices and what they can do
     Devices,
     /// Check clock, noise, load and store, and say what is missing
-    Doctor,
+    Doctor {
+        /// Measure the CPU's ceilings anew, in place of those in the store.
+        #[arg(long)]
+        again: bool,
+    },
     /// List the variants of an operation, and how each stands to a problem
     Variants(variants::Variants),
     /// List, check, prune and exchange records
@@ -85,7 +89,7 @@ impl Cli {
             Command::Replay(replay) => replay.run(console),
             Command::Space(space) => space.run(console),
             Command::Devices => devices::run(root, console),
-            Command::Doctor => doctor::run(root, console),
+            Command::Doctor { again } => doctor::run(again, root, console),
             Command::Variants(variants) => variants.run(console),
             Command::Store(store) => store.run(root, console),
             Command::Vllm(vllm) => vllm.run(root, console),

@@ -72,8 +72,9 @@ pub(crate) struct Contest<'g, D: Device> {
     settings: &'g Settings,
     running: &'g Running<'g>,
     observer: &'g dyn Observer,
-    /// Seconds no honest launch can be below.
+    /// Seconds no honest launch can be below by measured ceilings, and by the data sheet.
     floor: Option<f64>,
+    least: Option<f64>,
     /// The stored winner, which keeps its place in a tie.
     incumbent: Option<Candidate>,
     /// Who is tried when everyone else failed.
@@ -115,6 +116,7 @@ impl<'g, D: Device> Contest<'g, D> {
             running,
             observer,
             floor: None,
+            least: None,
             incumbent: None,
             reference: None,
             screening: false,
@@ -133,9 +135,9 @@ impl<'g, D: Device> Contest<'g, D> {
         }
     }
 
-    /// The floor below which a time is impossible, in seconds.
-    pub(crate) fn with_floor(mut self, floor: Option<f64>) -> Self {
-        self.floor = floor;
+    /// The floors in seconds: by measured ceilings, and the one by the data sheet below which a time is impossible.
+    pub(crate) fn with_floors(mut self, floor: Option<f64>, least: Option<f64>) -> Self {
+        (self.floor, self.least) = (floor, least);
         self
     }
 

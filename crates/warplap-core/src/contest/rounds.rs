@@ -30,6 +30,7 @@ impl<'g, D: Device> Contest<'g, D> {
             delta: self.settings.delta,
             confirm,
             floor: self.floor,
+            least: self.least,
             believed: (0..contenders.len()).filter(|&l| self.gate.is_library(&contenders[l].candidate)).collect(),
             incumbent: contenders.iter().position(|c| c.incumbent),
             seed: self.settings.seed.wrapping_add(self.tried),
@@ -45,6 +46,9 @@ impl<'g, D: Device> Contest<'g, D> {
         let outcome = self.gate.timing.of(stage, || race(contenders.len(), &mut watch, &plan, &mut stop));
         if needed > 0 {
             self.running.owe(-contestants.iter().map(|e| e.sample).sum::<f64>());
+        }
+        if outcome.floor != self.floor {
+            self.gate.doubt_ceilings();
         }
         self.floor = outcome.floor;
         self.rounds += outcome.rounds;

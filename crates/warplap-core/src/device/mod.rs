@@ -98,6 +98,13 @@ pub trait Device: Sized + Send + Sync + 'static {
     /// measure them where that takes no more than so many seconds.
     fn get_ready(&self, _store: &Store, _patience: f64) {}
 
+    /// What its data sheet allows at the very most, on the quietest of machines: who is faster than that has skipped work.
+    /// Who is faster than measured ceilings shows that these are too low. A device that knows no data sheet has measured
+    /// ceilings in its place.
+    fn data_sheet(&self) -> Option<Arc<Ceilings>> {
+        self.ceilings()
+    }
+
     /// Called when a right candidate was faster than the ceilings allow: they may have been measured on a busy machine.
     /// The time to measure them again and keep the larger of old and new, each.
     fn measure_again(&self, _store: &Store) {}

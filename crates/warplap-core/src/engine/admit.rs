@@ -89,7 +89,7 @@ impl<D: Device> TuningEngine<D> {
         let refused = |why: &dyn std::fmt::Display| {
             tracing::warn!("{key}: the stored winner {winner} came from elsewhere and is not used: {why}");
         };
-        let floor = self.floor(erased).map_or(0.0, |seconds| seconds * 1e6 * IMPOSSIBLE_BELOW);
+        let floor = self.least(erased).map_or(0.0, |seconds| seconds * 1e6 * IMPOSSIBLE_BELOW);
         if edition.verdict.median_us < floor {
             refused(&format_args!("{} us is faster than this device can be", edition.verdict.median_us));
             return None;

@@ -20,7 +20,7 @@ use crate::measure::timing::Timing;
 use crate::model::erased::{ErasedProblem, ListedVariant};
 use crate::model::roofline::FLOOR_FELL;
 use crate::prove::cost_probe::{CAREFUL, CostProbe};
-use crate::prove::gate::Gate;
+use crate::prove::gate::{Gate, HOPELESS_BY_ROOFLINE};
 use crate::prove::proof_cache::ProofCache;
 use crate::prove::quarantine::{PUT_AWAY, Quarantine};
 use crate::record::{Skipped, TuningRun};
@@ -76,6 +76,20 @@ impl Field {
 }
 
 impl Contested {
+    /// Whether somebody was faster than the ceilings allow that gave this floor.
+    fn beat_ceilings(&self, floor: Option<f64>) -> bool {
+        self.outcomes.floor < floor || self.has_impossible()
+    }
+
+    /// Whether somebody did not race, or not to the end, for what ceilings said.
+    fn lost_some_to_ceilings(&self) -> bool {
+        self.has_impossible() || self.skipped.iter().any(|s| s.reason == HOPELESS_BY_ROOFLINE)
+    }
+
+    fn has_impossible(&self) -> bool {
+        self.outcomes.trials.iter().any(|t| matches!(t.outcome, Outcome::Rejected(Rejection::Impossible { .. })))
+    }
+
     /// Takes over what became of those in an earlier contest who were put away then and did not race again.
     fn take_over(&mut self, earlier: Vec<Trial>) {
         for trial in earlier.into_iter().filter(|t| !t.is_right()) {
@@ -101,14 +115,17 @@ impl<D: Device> TuningEngine<D> {
     ) -> Result<Contested, Error> {
         let floor = self.floor(erased);
         let first = self.contest_above(floor, erased, observer, known, (timing, running))?;
-        let (Some(before), true) = (floor, first.outcomes.beat_physics() && !self.settings.stop.said()) else {
+        let (Some(before), true) = (floor, first.beat_ceilings(floor) && !self.settings.stop.said()) else {
             return Ok(first);
         };
         if first.outcomes.verdict.is_ok() && running.left() < CEILINGS_SHARE * self.settings.budget.seconds {
             return Ok(first);
         }
         self.device.measure_again(&self.store);
-        // A library's own time counts as a ceiling.
+        if first.outcomes.verdict.is_ok() && !first.lost_some_to_ceilings() {
+            return Ok(first);
+        }
+        // What was seen of somebody right counts as a ceiling.
         let floors = self.floor(erased).into_iter().chain(first.outcomes.floor);
         match floors.min_by(f64::total_cmp) {
             Some(now) if now < before * FLOOR_FELL => {
@@ -127,6 +144,12 @@ impl<D: Device> TuningEngine<D> {
     pub(crate) fn floor(&self, erased: &dyn ErasedProblem<D>) -> Option<f64> {
         let cold = self.settings.policy.cache == CacheState::Cold;
         self.device.ceilings().and_then(|c| erased.least(&c, cold))
+    }
+
+    /// The same by the device's data sheet.
+    pub(crate) fn least(&self, erased: &dyn ErasedProblem<D>) -> Option<f64> {
+        let cold = self.settings.policy.cache == CacheState::Cold;
+        self.device.data_sheet().and_then(|c| erased.least(&c, cold))
     }
 
     /// Whether there is time for what cannot be left out.
@@ -167,7 +190,7 @@ impl<D: Device> TuningEngine<D> {
         let ahead = CompileAhead::new(erased, &*self.device).until(running);
         let own = known.earlier.filter(|e| e.origin == self.store.id());
         let outcomes = Contest::new(&gate, &ahead, &*self.device, &self.settings, running, observer)
-            .with_floor(floor)
+            .with_floors(floor, self.least(erased))
             .with_incumbent(known.incumbent.cloned())
             .with_ledger(own.map(Ledger::of).unwrap_or_default())
             .with_reference(Some(self.reference(erased)))
@@ -296,11 +319,6 @@ impl<D: Device> TuningEngine<D> {
 }
 
 impl Outcomes {
-    /// Whether a right candidate was rejected as faster than physics.
-    fn beat_physics(&self) -> bool {
-        self.trials.iter().any(|t| matches!(t.outcome, Outcome::Rejected(Rejection::Impossible { .. })))
-    }
-
     /// Whether a candidate took part and was found wrong.
     pub(crate) fn lost(&self, candidate: &Candidate) -> bool {
         let wrong = |t: &Trial| !t.is_right() && !matches!(t.outcome, Outcome::Rejected(Rejection::TimedOut { .. }));

@@ -56,8 +56,12 @@ pub struct RacePlan {
     pub confirm: bool,
     /// Half the width of the leader's interval, as a share, above which its time is not known.
     pub known_within: f64,
-    /// The least seconds a launch can take by physics; a sample below `IMPOSSIBLE_BELOW` of it is `Impossible`.
+    /// The least seconds a launch can take by ceilings that were measured. Whoever is faster shows that these were too
+    /// low: the floor falls, and the race goes on.
     pub floor: Option<f64>,
+    /// The least seconds by the device's data sheet, the floor where there is none; a sample below `IMPOSSIBLE_BELOW` of
+    /// it is `Impossible`.
+    pub least: Option<f64>,
     /// Lanes of libraries. Where one of them is faster than physics allows, it is the floor that is wrong: it falls.
     pub believed: Vec<usize>,
     /// The lane of the stored winner, where there is one.
@@ -75,6 +79,7 @@ impl Default for RacePlan {
             confirm: true,
             known_within: 0.05,
             floor: None,
+            least: None,
             believed: Vec::new(),
             incumbent: None,
             seed: 0,
@@ -92,6 +97,7 @@ impl RacePlan {
             delta: within(self.delta, 1e-9, 0.5, usual.delta),
             max_rounds: self.max_rounds.max(1),
             floor: self.floor.filter(|f| f.is_finite() && *f > 0.0),
+            least: self.least.filter(|f| f.is_finite() && *f >= 0.0),
             ..self.clone()
         }
     }

@@ -35,6 +35,7 @@ pub(super) struct Sheet<'a> {
     stop: &'a mut dyn FnMut() -> bool,
     /// Seconds no honest launch can be below, as far as is known.
     pub(super) floor: Option<f64>,
+    least: Option<f64>,
     believed: &'a [usize],
     pub(super) places: Vec<LaneState>,
     /// ln seconds, or ln of the cost by another objective, by lane and round of the race proper.
@@ -64,6 +65,7 @@ impl<'a> Sheet<'a> {
             watch,
             stop,
             floor: plan.floor,
+            least: plan.least.or(plan.floor),
             believed: &plan.believed,
             places: vec![LaneState::Live; contestants],
             rounds: vec![Vec::new(); contestants],
@@ -128,15 +130,17 @@ impl<'a> Sheet<'a> {
         if !SENSIBLE.contains(&seconds) {
             return Err(Rejection::Impossible { reason: format!("the clock said {seconds:e} s for one launch") });
         }
-        match self.floor {
-            Some(floor) if seconds < IMPOSSIBLE_BELOW * floor && self.believed.contains(&lane) => {
+        let Some(floor) = self.floor.filter(|floor| seconds < IMPOSSIBLE_BELOW * floor) else { return Ok(seconds) };
+        // Libraries are believed below a data sheet, too: it is the sheet that is wrong.
+        let least = self.least.map(|least| least.min(floor)).filter(|_| !self.believed.contains(&lane));
+        match least.filter(|least| seconds < IMPOSSIBLE_BELOW * least) {
+            Some(least) => Err(Rejection::Impossible {
+                reason: format!("{:.3} us where physics asks for {:.3} us", seconds * 1e6, least * 1e6),
+            }),
+            None => {
                 self.floor = Some(seconds / IMPOSSIBLE_BELOW);
                 Ok(seconds)
             }
-            Some(floor) if seconds < IMPOSSIBLE_BELOW * floor => Err(Rejection::Impossible {
-                reason: format!("{:.3} us where physics asks for {:.3} us", seconds * 1e6, floor * 1e6),
-            }),
-            _ => Ok(seconds),
         }
     }
 
@@ -178,7 +182,7 @@ impl<'a> Sheet<'a> {
     pub(super) fn outcome(&self, lane: usize, sigma: f64) -> Lane {
         match &self.places[lane] {
             LaneState::Failed(rejection) => Lane::Rejected(rejection.clone()),
-            _ if self.all[lane].is_empty() => Lane::Rejected(Rejection::TimedOut { seconds: self.spent }),
+            _ if self.all[lane].is_empty() => Lane::Rejected(Rejection::TimedOut { seconds: 0.0 }),
             LaneState::Live => Lane::Measured(self.measurement(lane, sigma)),
             LaneState::Outpaced { .. } => {
                 Lane::Rejected(Rejection::Outpaced { measurement: self.measurement(lane, sigma) })
@@ -275,6 +279,17 @@ mod tests {
         assert!(sheet.take(1).is_some() && sheet.take(2).is_some());
         assert_eq!(sheet.take(3), None, "no clock says that, whoever runs");
         assert!((sheet.floor.unwrap() - 7.1e-4 / IMPOSSIBLE_BELOW).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_floor_that_was_measured_falls_before_anybody_right_and_stands_at_the_data_sheet() {
+        let (mut watch, mut stop) = (Table(vec![5e-4, 8e-4, 1.7e-4]), || false);
+        let plan = RacePlan { floor: Some(1e-3), least: Some(2e-4), ..RacePlan::default() };
+        let mut sheet = Sheet::new(3, &mut watch, &mut stop, &plan);
+        assert!(sheet.take(0).is_some() && sheet.take(1).is_some());
+        assert!((sheet.floor.unwrap() - 5e-4 / IMPOSSIBLE_BELOW).abs() < 1e-9);
+        assert_eq!(sheet.take(2), None);
+        assert!(matches!(sheet.outcome(2, 0.01), Lane::Rejected(Rejection::Impossible { .. })));
     }
 
     #[test]

@@ -19,6 +19,9 @@ pub struct Ceilings {
     pub bandwidth: Vec<Bandwidth>,
     /// Seconds from asking for a launch to its start.
     pub launch: f64,
+    /// Threads of other programs that ran while they were measured, over the device's own.
+    #[serde(default)]
+    pub load: f64,
 }
 
 /// Bytes per second while the working set is no larger than `capacity`.
@@ -49,6 +52,7 @@ impl Ceilings {
         }
         self.bandwidth.sort_by_key(|b| b.capacity);
         self.launch = self.launch.min(other.launch);
+        self.load = self.load.min(other.load);
         self
     }
 
@@ -89,6 +93,7 @@ mod tests {
             tf32: None,
             bandwidth: vec![Bandwidth { capacity: 1 << 20, rate: 100e9 }, Bandwidth { capacity: u64::MAX, rate: 10e9 }],
             launch: 0.0,
+            load: 0.0,
         }
     }
 

@@ -161,6 +161,21 @@ fn ceilings_measured_on_a_busy_machine_are_measured_again_and_the_race_is_run_ag
 }
 
 #[test]
+fn who_is_faster_than_ceilings_that_were_measured_under_load_races_on_and_wins() {
+    let rows = [row("reference", 9e-3), row("good", 1.5e-3), row("honest", 0.5e-3), row("fake", 0.1e-3)];
+    // A thousand elements take a millisecond by what was measured, and a quarter of one by the data sheet.
+    let fake = Fake::new().with_rate(1e6).with_data_sheet(4e6);
+    let tuner = on(fake, &rows, &memory(), settings());
+    let e = tune(&tuner, &problem(1000)).edition;
+    assert_eq!((e.verdict.winner.variant.as_str(), fate(&e, "honest")), ("honest", "measured"));
+    assert_eq!(fate(&e, "fake"), "impossible", "a data sheet is not beaten");
+    assert!(e.floor_us.unwrap() < 600.0, "the floor fell: {:?}", e.floor_us);
+    assert!(tuner.device().remeasured.load(Ordering::SeqCst) >= 1, "the ceilings are taken again");
+    // Measuring again found the same low ceilings: what is stored answers all the same.
+    assert!(tune(&tuner, &problem(1000)).from_store);
+}
+
+#[test]
 fn a_variant_that_panics_before_it_is_built_stands_aside() {
     for at in [Panics::Fit, Panics::Space, Panics::Rule, Panics::Source, Panics::Needs, Panics::Floor] {
         let rows = [row("reference", 9e-3), row("good", 2e-3), row("bad", 3e-3).panics(at)];

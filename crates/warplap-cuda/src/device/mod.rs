@@ -102,6 +102,10 @@ impl Device for Cuda {
         *known = result.map(Arc::new);
     }
 
+    fn data_sheet(&self) -> Option<Arc<Ceilings>> {
+        Some(Arc::new(ceilings::data_sheet(&self.chip)))
+    }
+
     fn measure_again(&self, store: &Store) {
         let mut known = locked(&self.ceilings);
         let Ok(measured) = ceilings::measure(self) else { return };

@@ -21,6 +21,9 @@ const FAR: usize = 1 << 30;
 /// Bytes one multiprocessor takes from L2 in a clock at the most.
 const L2_BYTES_PER_CLOCK: f64 = 64.0;
 
+/// And from its own cache.
+const NEAREST_BYTES_PER_CLOCK: f64 = 128.0;
+
 /// Arithmetic is measured at one moment's clock, and clocks rise by a few percent on a rested chip.
 const CLOCK_HEADROOM: f64 = 1.05;
 
@@ -174,6 +177,13 @@ fn launch(cuda: &Cuda) -> Option<f64> {
     best(cuda, || graph.launch(cuda.stream())).ok().map(|seconds| seconds / f64::from(NODES))
 }
 
+/// What the chip's counts and its highest clock allow, wherever memory lies: reads of the nearest cache bound them all.
+pub(crate) fn data_sheet(chip: &Chip) -> Ceilings {
+    let clocks = f64::from(chip.multiprocessors) * f64::from(chip.clock_khz) * 1e3;
+    let bandwidth = vec![Bandwidth { capacity: u64::MAX, rate: NEAREST_BYTES_PER_CLOCK * clocks }];
+    Ceilings { bandwidth, ..stated(chip, 0.0) }
+}
+
 /// The bounds of a chip whose memory copies at a rate.
 fn stated(chip: &Chip, copy: f64) -> Ceilings {
     let (half, single) = chip.peak_flops();
@@ -188,6 +198,7 @@ fn stated(chip: &Chip, copy: f64) -> Ceilings {
             Bandwidth { capacity: u64::MAX, rate: copy },
         ],
         launch: 0.0,
+        load: 0.0,
     }
 }
 
@@ -206,6 +217,10 @@ mod tests {
             (work(1.0, 11008.0, 4096.0), 22.2),
         ] {
             assert!(ceilings.floor(work, DType::Bf16, false).unwrap() * 1e6 < us);
+            let sheet = data_sheet(&Chip::h200());
+            for cold in [false, true] {
+                assert!(sheet.floor(work, DType::Bf16, cold) <= ceilings.floor(work, DType::Bf16, cold));
+            }
         }
     }
 }

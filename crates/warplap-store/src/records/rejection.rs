@@ -45,9 +45,9 @@ pub enum Rejection {
         reason: String,
     },
     /// It did not come back in time.
-    #[error("timed out after {seconds:.3} s")]
+    #[error("{}", late(*seconds))]
     TimedOut {
-        /// How long it was given.
+        /// How long it had; nothing where the budget ended before its turn.
         seconds: f64,
     },
     /// Faster than physics, or no time at all: the measurement is broken, not the record.
@@ -62,6 +62,13 @@ pub enum Rejection {
         /// What was measured until it left.
         measurement: Measurement,
     },
+}
+
+fn late(seconds: f64) -> String {
+    match seconds {
+        none if none < 0.001 => "its turn did not come before the budget ended".into(),
+        some => format!("timed out after {some:.3} s"),
+    }
 }
 
 impl Rejection {

@@ -82,8 +82,8 @@ impl<D: Device> TuningEngine<D> {
         let long = started.elapsed().as_secs_f64() >= ENERGY_SECONDS && device.joules().is_some();
         let joules = if long { contestants.drawn(0).ok().map(|drawn| drawn.joules) } else { None };
         let measurement = measure::summarize(&seconds, contestants.batch(0));
-        if let Some(floor) = floor.filter(|f| measurement.median_us * 1e-6 < f * IMPOSSIBLE_BELOW) {
-            let reason = format!("{:.3} us is under the floor of {:.3} us", measurement.median_us, floor * 1e6);
+        if let Some(least) = self.least(problem).filter(|f| measurement.median_us * 1e-6 < f * IMPOSSIBLE_BELOW) {
+            let reason = format!("{:.3} us is under the floor of {:.3} us", measurement.median_us, least * 1e6);
             return Ok(Err(Rejection::Impossible { reason }));
         }
         let (work, floor_us) = (problem.work(), floor.map(|f| f * 1e6));

@@ -14,6 +14,9 @@ use crate::rejection::Rejection;
 const PATIENCE: f64 = 30.0;
 const SHORTEST: f64 = 0.5;
 
+/// Who was late once has this many times as long the second time.
+const SECOND_PATIENCE: f64 = 4.0;
+
 impl<D: Device> Gate<'_, D> {
     /// Proves a candidate as a race would, in a worker or here, and remembers that it passed or why it did not.
     pub(crate) fn admit(&self, candidate: &Candidate) -> Result<(), Rejection> {
@@ -41,7 +44,7 @@ impl<D: Device> Gate<'_, D> {
         }
         let trusted = self.problem.is_baseline(&candidate.variant);
         let (wanted, patience) = self.patience_with(candidate);
-        let request = SandboxRequest {
+        let mut request = SandboxRequest {
             problem: self.problem.text(),
             candidate: candidate.clone(),
             seed: self.settings.seed,
@@ -49,7 +52,13 @@ impl<D: Device> Gate<'_, D> {
             patience,
             trusted,
         };
-        let outcome = self.problem.sandbox(&request, self.device).transpose();
+        let mut outcome = self.problem.sandbox(&request, self.device).transpose();
+        if patience >= wanted && patience < LONGEST && matches!(outcome, Err(Rejection::TimedOut { .. })) {
+            // Somebody else may have had the machine: nobody is put away for being late once.
+            let left = self.running.map_or(LONGEST, Running::left).max(SHORTEST);
+            request.patience = (SECOND_PATIENCE * wanted).min(LONGEST).min(left);
+            outcome = self.problem.sandbox(&request, self.device).transpose();
+        }
         if patience < wanted && matches!(outcome, Err(Rejection::TimedOut { .. })) {
             // It was the budget that ended it, which says nothing against it.
             return outcome;

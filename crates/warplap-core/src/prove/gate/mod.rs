@@ -25,7 +25,7 @@ use crate::rejection::Rejection;
 mod apart;
 mod pace;
 
-pub(crate) use pace::TooLong;
+pub(crate) use pace::{HOPELESS_BY_ROOFLINE, TooLong};
 
 /// Longer than a scheduler keeps a process waiting on a loaded machine (8 to 32 ms were seen): one launch that was put
 /// aside must not cost the best its place.
@@ -71,6 +71,8 @@ pub(crate) struct Gate<'g, D: Device> {
     opening: Cell<f64>,
     // The shortest time seen so far in seconds: what takes three times as long is not worth a second look.
     best: RefCell<f64>,
+    /// Whether somebody right was faster than the measured ceilings allow.
+    ceilings_are_too_low: Cell<bool>,
 }
 
 impl<'g, D: Device> Gate<'g, D> {
@@ -105,6 +107,7 @@ impl<'g, D: Device> Gate<'g, D> {
             timing: Timing::default(),
             opening: Cell::new(0.0),
             best: RefCell::new(f64::INFINITY),
+            ceilings_are_too_low: Cell::new(false),
         }
     }
 

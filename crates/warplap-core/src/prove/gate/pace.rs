@@ -11,6 +11,9 @@ use crate::rejection::Rejection;
 /// A candidate whose first launch takes this many times the best seen, and [`SLOW_SECONDS`], is not launched again.
 const HOPELESS: f64 = 3.0;
 
+/// Why a candidate is not built that by the ceilings cannot win.
+pub(crate) const HOPELESS_BY_ROOFLINE: &str = "its own roofline is above the best time seen";
+
 /// Why a candidate is not launched.
 pub(crate) enum TooLong {
     /// The budget has no time for its proof.
@@ -29,12 +32,17 @@ impl<D: Device> Gate<'_, D> {
 
     /// Why a candidate is not worth building: what it can do at best is slower than what was seen.
     pub(crate) fn hopeless(&self, candidate: &Candidate) -> Option<String> {
-        if !self.settings.objective.is_time() {
+        if !self.settings.objective.is_time() || self.ceilings_are_too_low.get() {
             return None;
         }
         let runner = self.problem.find(&candidate.variant)?;
         let floor = runner.floor(&candidate.config, &*self.device.ceilings()?)? * IMPOSSIBLE_BELOW;
-        (floor > *self.best.borrow()).then(|| "its own roofline is above the best time seen".to_string())
+        (floor > *self.best.borrow()).then(|| HOPELESS_BY_ROOFLINE.to_string())
+    }
+
+    /// Somebody right was faster than measured ceilings allow: nobody is left out by them any more.
+    pub(crate) fn doubt_ceilings(&self) {
+        self.ceilings_are_too_low.set(true);
     }
 
     /// Why a candidate is not launched, by what it takes on a smaller problem: there is no time for it, or it is far

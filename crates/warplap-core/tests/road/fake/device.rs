@@ -92,6 +92,8 @@ pub type Worker = fn(&SandboxRequest) -> Option<Result<Passed, Rejection>>;
 pub struct Fake {
     fingerprint: Fingerprint,
     ceilings: Mutex<Option<Arc<Ceilings>>>,
+    /// What nobody can exceed; what was measured where nothing is said.
+    pub sheet: Mutex<Option<Arc<Ceilings>>>,
     /// What measuring again gives.
     pub better: Mutex<Option<Ceilings>>,
     pub busy: Mutex<Option<String>>,
@@ -138,6 +140,7 @@ impl Fake {
         Fake {
             fingerprint: Fingerprint::new([("model", model.into())], [("driver", driver.into())]),
             ceilings: Mutex::default(),
+            sheet: Mutex::default(),
             better: Mutex::default(),
             busy: Mutex::default(),
             contended: false.into(),
@@ -171,6 +174,12 @@ impl Fake {
     /// Elements per second at best.
     pub fn with_rate(self, rate: f64) -> Fake {
         *self.ceilings.lock().unwrap() = Some(Arc::new(ceilings(rate)));
+        self
+    }
+
+    /// Elements per second that its data sheet says.
+    pub fn with_data_sheet(self, rate: f64) -> Fake {
+        *self.sheet.lock().unwrap() = Some(Arc::new(ceilings(rate)));
         self
     }
 
@@ -230,6 +239,9 @@ impl Device for Fake {
     }
     fn ceilings(&self) -> Option<Arc<Ceilings>> {
         self.ceilings.lock().unwrap().clone()
+    }
+    fn data_sheet(&self) -> Option<Arc<Ceilings>> {
+        self.sheet.lock().unwrap().clone().or_else(|| self.ceilings())
     }
     fn measure_again(&self, _: &Store) {
         self.remeasured.fetch_add(1, Ordering::SeqCst);
