@@ -304,7 +304,13 @@ fn f5_a_read_only_directory_still_answers() {
     let inner: Vec<_> = inner.ancestors().take_while(|p| *p != root).collect();
     dirs.iter().map(|p| p.as_path()).chain(inner.iter().copied()).for_each(|p| mode(p, 0o555));
     mode(&root.join("store.json"), 0o444);
-    let mut command = child("f5_a_read_only_directory_still_answers", "reader", &[("ROOT", root.to_str().unwrap())]);
+    // Where it lies now, in somebody's closed home for instance, that somebody else may not reach it.
+    let program = dir.path().join("program");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    mode(&program, 0o755);
+    let settings = [("ROOT", root.to_str().unwrap())];
+    let mut command = child_of(&program, "f5_a_read_only_directory_still_answers", "reader", &settings);
+    command.current_dir("/");
     if as_root {
         command.uid(65534).gid(65534);
     }

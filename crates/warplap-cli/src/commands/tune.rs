@@ -7,9 +7,11 @@ use std::time::Instant;
 use clap::Args;
 use serde_json::json;
 use warplap::any::{AnyTuner, Operation, Wanted};
+use warplap::core::candidate::{Candidate, Outcome};
 use warplap::core::measure::{CacheState, Clock, Policy, Queueing};
 use warplap::core::progress::Observer;
 use warplap::core::record::TuningRun;
+use warplap::core::rejection::Rejection;
 use warplap::core::variant::Fit;
 use warplap::{Bucket, How, Mode, Settings, Stop};
 
@@ -76,6 +78,24 @@ impl Job {
     fn tuner(&self, machine: &Machine) -> Result<Box<dyn AnyTuner>, Failure> {
         self.asked.open(&machine.device, machine.store.clone(), self.settings.clone())
     }
+
+    /// What is said where not one config of a user's own kernel is right: that its reference answers is no result.
+    fn nothing_right(&self, answer: &Answer) -> Option<String> {
+        let (spec, edition) = (self.asked.spec()?, answer.edition.as_ref()?);
+        let is_own = |id: &str| answer.variants.iter().any(|v| v.id == id && !v.reference && !v.library);
+        let own = edition.trials.iter().filter(|t| is_own(&t.candidate.variant) && !t.is_unseen());
+        let mut rejections = Vec::new();
+        for trial in own {
+            match &trial.outcome {
+                Outcome::Rejected(rejection) if !trial.is_right() => rejections.push((&trial.candidate, rejection)),
+                _ => return None,
+            }
+        }
+        let is_wrong = |(_, rejection): &&(&Candidate, &Rejection)| matches!(rejection, Rejection::WrongAnswer { .. });
+        let (candidate, why) = rejections.iter().find(is_wrong).or(rejections.first())?;
+        let (count, name) = (units::some(rejections.len(), "config", "configs"), &spec.name);
+        Some(format!("{name}: not one of {count} is right, and the reference answers: {candidate}: {why}"))
+    }
 }
 
 impl Tune {
@@ -117,6 +137,10 @@ impl Tune {
                         console.line(&answer.json())?;
                     }
                     progress.done(n, &answer.news());
+                    if let Some(why) = job.nothing_right(&answer) {
+                        failed += 1;
+                        console.warn(why);
+                    }
                     failed += usize::from(self.mode == Mode::Replay && answer.edition.is_none());
                     answers.push(answer);
                 }

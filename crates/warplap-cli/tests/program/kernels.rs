@@ -72,6 +72,25 @@ fn a_spec_is_tuned_explained_shown_and_written_down() {
 }
 
 #[test]
+fn a_kernel_of_which_no_config_is_right_is_one_sentence_and_no_success() {
+    let place = Corner::new();
+    let path = spec(&place);
+    let loops = |name: &str, body: &str| {
+        format!(
+            "void {name}(float *restrict y, const float *restrict x) {{\n  for (int i = 0; i < N; i++) {body}\n}}\n"
+        )
+    };
+    std::fs::write(place.dir.path().join("twice.c"), loops("twice", "y[i] = 3 * x[i];")).unwrap();
+    std::fs::write(place.dir.path().join("plain.c"), loops("plain", "y[i] = 2 * x[i];")).unwrap();
+    let with_reference = SPEC.replace("[axes]", "[reference]\nsource = \"plain.c\"\nentry = \"plain\"\n[axes]");
+    std::fs::write(&path, with_reference.replace("UNROLL = [1, 2, 3, 4, 5]", "UNROLL = [1, 2]")).unwrap();
+    let tuned = place.run(&["tune", path.to_str().unwrap(), "--budget", "20"]);
+    assert_eq!(tuned.code, 1, "{}{}", tuned.stdout, tuned.stderr);
+    let why = "twice: not one of 4 configs is right, and the reference answers: twice[";
+    assert!(tuned.stderr.contains(why) && tuned.stderr.contains("wrong answer: "), "{}", tuned.stderr);
+}
+
+#[test]
 fn a_spec_with_derived_values_is_counted_recorded_and_replayed() {
     let place = Corner::new();
     let path = spec(&place);

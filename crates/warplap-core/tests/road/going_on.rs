@@ -60,6 +60,19 @@ fn a_worse_record_never_takes_the_place_of_a_better_one() {
 }
 
 #[test]
+fn a_winner_that_is_beaten_side_by_side_is_replaced_under_any_conditions() {
+    let store = memory();
+    let wrong = [row("reference", 9e-3), row("lucky", 1e-3), row("best", 2e-3)];
+    let clean = tune(&tuner(&wrong, &store, settings()), &problem(64)).edition;
+    assert_eq!((clean.verdict.winner.variant.as_str(), clean.verdict.grade), ("lucky", Grade::Clean));
+    let device = Fake::new();
+    device.contended.store(true, Ordering::SeqCst);
+    let so_it_is = [row("reference", 9e-3), row("lucky", 3e-3), row("best", 2e-3)];
+    let again = tune(&on(device, &so_it_is, &store, Settings { again: true, ..settings() }), &problem(64));
+    assert_eq!((again.edition.verdict.winner.variant.as_str(), again.note), ("best", None));
+}
+
+#[test]
 fn a_search_that_the_budget_broke_off_goes_on_with_what_it_had_not_tried() {
     assert!(in_a_quiet_moment(|| std::panic::catch_unwind(break_off_and_go_on).is_ok()));
 }

@@ -144,7 +144,12 @@ pub fn setting(name: &str) -> String {
 
 /// This test program again, running only `test`, as the part named.
 pub fn child(test: &str, part: &str, settings: &[(&str, &str)]) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    child_of(&std::env::current_exe().unwrap(), test, part, settings)
+}
+
+/// The same by a copy of this program.
+pub fn child_of(program: &Path, test: &str, part: &str, settings: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(program);
     command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env("WARPLAP_TEST_PART", part);
     for (name, value) in settings {
         command.env(format!("WARPLAP_TEST_{name}"), value);

@@ -7,6 +7,7 @@ use crate::contest::verdict::Grade;
 use crate::device::Device;
 use crate::engine::Tuner;
 use crate::engine::TuningEngine;
+use crate::measure::HYSTERESIS;
 use crate::model::op::Op;
 use crate::ranking::Ranked;
 use crate::record::TuningRun;
@@ -75,13 +76,22 @@ pub(crate) fn may_win(edition: &TuningRun) -> Vec<Candidate> {
     near.chain(unseen).cloned().collect()
 }
 
+/// Whether a candidate was timed beside the winner and was slower for sure, by more than a stored winner is owed.
+fn surely_behind(edition: &TuningRun, candidate: &Candidate) -> bool {
+    let mut trials = edition.trials.iter().filter(|t| t.candidate == *candidate);
+    let behind = trials.find_map(|t| t.measurement()?.behind.as_deref());
+    edition.verdict.winner != *candidate && behind.is_some_and(|behind| behind.ci[0] > HYSTERESIS)
+}
+
 /// Which of two tunings of a key is kept: the newer one, unless it was measured under worse conditions. Where it knows
-/// more candidates, the verdict of the better one stands beside all their trials.
+/// more candidates, the verdict of the better one stands beside all their trials. A race in which the stored winner met
+/// its better says so under any conditions: both ran in the same rounds.
 pub(crate) fn better(old: Option<TuningRun>, new: TuningRun) -> TuningRun {
     let Some(old) = old.filter(|old| old.verdict.grade.rank() > new.verdict.grade.rank()) else { return new };
     let timed = |edition: &TuningRun, c: &Candidate| edition.trials.iter().any(|t| t.candidate == *c && t.is_right());
     let met = |t: &crate::candidate::Trial| matches!(t.outcome, Outcome::Rejected(_)) || timed(&old, &t.candidate);
     match () {
+        () if surely_behind(&new, &old.verdict.winner) => new,
         // The stored winner was not right any more, or was beaten by somebody it had never met.
         () if !timed(&new, &old.verdict.winner) || !timed(&old, &new.verdict.winner) => new,
         () if new.trials.iter().all(met) => old,
