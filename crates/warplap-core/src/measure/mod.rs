@@ -174,6 +174,11 @@ pub trait Lap {
         Ok(())
     }
 
+    /// Whether outputs hold, after [`Lap::settle`], what the last launch made of the inputs as they are then.
+    fn leaves_answers(&self) -> bool {
+        false
+    }
+
     /// Launches per sample.
     fn batch(&self) -> u32;
 }

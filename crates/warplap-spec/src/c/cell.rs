@@ -34,6 +34,8 @@ pub(crate) struct Cell {
     calls: u64,
     longest: f64,
     fallen: Option<Rejection>,
+    /// What the last order took by the clock here.
+    passed: Duration,
 }
 
 /// What timed calls showed.
@@ -45,6 +47,8 @@ pub(crate) struct Timed {
     pub(crate) stale: u64,
     /// Calls that count.
     pub(crate) calls: u32,
+    /// Seconds that passed here from the order to its reply.
+    pub(crate) passed: f64,
 }
 
 /// Timed calls as they are asked for.
@@ -55,22 +59,21 @@ pub(crate) struct Series<'m> {
     pub(crate) enough: Duration,
     /// The set to begin with.
     pub(crate) first: usize,
-    /// Four words for each argument: see `stir` in `cell.c`.
+    /// Four words for each argument: see `perturb` in `cell.c`.
     pub(crate) plan: &'m [[u64; 4]],
     /// The places of each set.
     pub(crate) sets: Vec<Vec<Place<'m>>>,
     /// What is drawn between calls is drawn by.
     pub(crate) seed: u64,
+    /// Whether one more call, which does not count, finds its outputs poisoned as a whole.
+    pub(crate) one_more: bool,
 }
 
 impl Cell {
     /// Starts a process that may take so many bytes for itself, and loads a library there.
     pub(crate) fn start(program: &Path, library: &Path, memory: u64) -> Result<Self, Rejection> {
-        let arguments = vec![memory.to_string().into()];
-        let program = Program { path: program.into(), arguments, environment: Vec::new() };
+        let mut cell = Self::without_kernel(program, memory)?;
         let failed = |why: String| Rejection::LaunchFailed { reason: why };
-        let guest = ChildProcess::start(&program).map_err(|e| failed(format!("no process to run it in: {e}")))?;
-        let mut cell = Cell { guest, regions: HashMap::new(), number: 0, calls: 0, longest: 0.0, fallen: None };
         let mut path = std::os::unix::ffi::OsStrExt::as_bytes(library.as_os_str()).to_vec();
         path.resize(path.len().next_multiple_of(8), 0);
         let words: Vec<u64> =
@@ -80,6 +83,22 @@ impl Cell {
             return Err(failed(format!("the library does not load: {said}")));
         }
         Ok(cell)
+    }
+
+    /// Starts a process whose calls do nothing: what is left of a measurement is what stands around them.
+    pub(crate) fn empty(program: &Path, memory: u64) -> Result<Self, Rejection> {
+        let mut cell = Self::without_kernel(program, memory)?;
+        cell.order(LOAD, &[], None, 0, LOADING)?;
+        Ok(cell)
+    }
+
+    fn without_kernel(program: &Path, memory: u64) -> Result<Self, Rejection> {
+        let arguments = vec![memory.to_string().into()];
+        let program = Program { path: program.into(), arguments, environment: Vec::new() };
+        let failed = |why: String| Rejection::LaunchFailed { reason: why };
+        let guest = ChildProcess::start(&program).map_err(|e| failed(format!("no process to run it in: {e}")))?;
+        let (regions, passed) = (HashMap::new(), Duration::ZERO);
+        Ok(Cell { guest, regions, number: 0, calls: 0, longest: 0.0, fallen: None, passed })
     }
 
     /// Calls the kernel once.
@@ -95,19 +114,21 @@ impl Cell {
     pub(crate) fn time(&mut self, series: &Series<'_>, patience: Duration) -> Result<Timed, Rejection> {
         let (lead, batch) = series.calls;
         let (sets, arguments) = (series.sets.len() as u64, series.plan.len() as u64);
+        let more = u64::from(series.one_more);
         let enough = series.enough.as_nanos() as u64;
-        let head = [lead.into(), batch.into(), enough, series.first as u64, sets, arguments, series.seed];
+        let head = [lead.into(), batch.into(), enough, series.first as u64, sets, arguments, series.seed, more];
         let mut words: Vec<u64> = head.into_iter().chain(series.plan.iter().flatten().copied()).collect();
         for places in &series.sets {
             words.extend(self.words(places)?);
         }
-        let calls = u64::from(lead) + u64::from(batch);
+        let calls = u64::from(lead) + u64::from(batch) + more;
         self.calls += calls;
         let reply = self.order(TIME, &words, None, calls, patience)?;
         Ok(Timed {
             seconds: reply.nanoseconds as f64 * 1e-9,
             stale: reply.stale,
             calls: reply.calls.clamp(1, batch.into()) as u32,
+            passed: self.passed.as_secs_f64(),
         })
     }
 
@@ -151,7 +172,8 @@ impl Cell {
         let sent = self.guest.send(&bytes, file.as_slice());
         let heard = sent.and_then(|()| self.guest.receive(&mut reply, Instant::now() + patience));
         let after = self.after();
-        let fallen = match heard.map(|()| Reply::read(&reply, self.number, calls, started.elapsed())) {
+        self.passed = started.elapsed();
+        let fallen = match heard.map(|()| Reply::read(&reply, self.number, calls, self.passed)) {
             Ok(Ok(reply)) => {
                 self.guest.freeze();
                 return Ok(reply);

@@ -8,10 +8,12 @@ mod calls;
 mod cell;
 pub(crate) mod child;
 mod folder;
+mod lap;
 mod memory;
 mod remote;
 pub(crate) mod reply;
 mod text;
+mod time_check;
 mod variant;
 
 pub use apart::Apart;

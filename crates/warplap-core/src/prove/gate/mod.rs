@@ -234,6 +234,11 @@ impl<'g, D: Device> Gate<'g, D> {
             // unless it had to look again at the very last launch. So twice.
             let case = &mut self.timed.borrow_mut()[0];
             case.ask_again(self.problem, device, drawing)?;
+            if entrant.lap.leaves_answers()
+                && let Err(rejection) = case.verify_as_left(device)
+            {
+                return Ok(Err(rejection));
+            }
             if let Err(rejection) = case.verify(&*kernel, device) {
                 return Ok(Err(rejection));
             }
