@@ -29,8 +29,8 @@ enum { PRIVATE = 0 };
 enum { LOAD = 1, MAP, CALL, TIME };
 enum { LARGE = 2 << 20, FENCE = 16 << 20, REGIONS = 8192, WORDS = 1 << 20, MOST = 64 };
 enum { STILL = 0, SWAP = 1, POISON = 2, TOUCH_TWO = 3, TOUCH = 4 };
-/* After the launches that count one more, which must write every element. */
-enum { ONE_MORE = 1 };
+/* After the launches that count one more, which must write every element; or all new for every launch. */
+enum { ONE_MORE = 1, ALL_NEW = 2 };
 
 typedef uint64_t word;
 struct order { word op, words, number; };
@@ -149,6 +149,20 @@ static void poison_all(void *const *at, const word *plan, size_t count) {
   }
 }
 
+/* Every element of what is swapped changes places with one that lies a drawn distance away. */
+static void move_all(void *const *at, const word *plan, size_t count, word *seed) {
+  for (size_t i = 0; i < count; i++, plan += 4) {
+    size_t bytes = plan[2], far = 1 + drawn(seed) % (plan[1] / 2 + 1);
+    for (size_t block = 0; plan[0] == SWAP && block + far < plan[1]; block += 2 * far) {
+      for (size_t e = block; e < block + far && e + far < plan[1]; e++) {
+        char *a = (char *)at[i] + e * bytes, *b = a + far * bytes;
+        word kept = get(a, bytes);
+        put(a, get(b, bytes), bytes), put(b, kept, bytes);
+      }
+    }
+  }
+}
+
 /* How many of the poisoned elements nobody has written since. */
 static word left(const word *plan, size_t count, char **poisoned) {
   word stale = 0;
@@ -174,6 +188,7 @@ static void measure(struct reply *reply) {
   for (word i = 0; i < lead + batch; i++) {
     for (size_t a = 0; a < count; a++) at[a] = place(places + 2 * (set * count + a));
     perturb(at, plan, count, &seed, poisoned);
+    if (more & ALL_NEW) move_all(at, plan, count, &seed), poison_all(at, plan, count);
     word start = now();
     door(at);
     word ended = now(), took = ended - start;

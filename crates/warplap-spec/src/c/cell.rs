@@ -51,6 +51,17 @@ pub(crate) struct Timed {
     pub(crate) passed: f64,
 }
 
+/// What is done in a series besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extra {
+    /// Nothing.
+    Nothing = 0,
+    /// One more call, which does not count, finds its outputs poisoned as a whole.
+    OneMore = 1,
+    /// Every call finds all its outputs poisoned and all that is random in another place.
+    AllNew = 2,
+}
+
 /// Timed calls as they are asked for.
 pub(crate) struct Series<'m> {
     /// Calls that do not count, and calls that do.
@@ -65,8 +76,8 @@ pub(crate) struct Series<'m> {
     pub(crate) sets: Vec<Vec<Place<'m>>>,
     /// What is drawn between calls is drawn by.
     pub(crate) seed: u64,
-    /// Whether one more call, which does not count, finds its outputs poisoned as a whole.
-    pub(crate) one_more: bool,
+    /// What is done besides.
+    pub(crate) extra: Extra,
 }
 
 impl Cell {
@@ -114,14 +125,14 @@ impl Cell {
     pub(crate) fn time(&mut self, series: &Series<'_>, patience: Duration) -> Result<Timed, Rejection> {
         let (lead, batch) = series.calls;
         let (sets, arguments) = (series.sets.len() as u64, series.plan.len() as u64);
-        let more = u64::from(series.one_more);
+        let more = series.extra as u64;
         let enough = series.enough.as_nanos() as u64;
         let head = [lead.into(), batch.into(), enough, series.first as u64, sets, arguments, series.seed, more];
         let mut words: Vec<u64> = head.into_iter().chain(series.plan.iter().flatten().copied()).collect();
         for places in &series.sets {
             words.extend(self.words(places)?);
         }
-        let calls = u64::from(lead) + u64::from(batch) + more;
+        let calls = u64::from(lead) + u64::from(batch) + u64::from(series.extra == Extra::OneMore);
         self.calls += calls;
         let reply = self.order(TIME, &words, None, calls, patience)?;
         Ok(Timed {

@@ -10,7 +10,8 @@ use warplap::core::measure::{Clock, Lap};
 use warplap::core::rejection::Rejection;
 use warplap::core::verify::poison_of;
 
-use super::cell::{Series, Timed};
+use super::cell::{Extra, Series, Timed};
+use super::inputs::Inputs;
 use super::remote::{Recorded, locked, wrong};
 use super::time_check::{RaceTimes, TimeCheck};
 use crate::argument::{Argument, Fill, Role};
@@ -98,16 +99,17 @@ impl RemoteLap {
         lap.lead = u32::from(clock == Clock::Use && once < LONG);
         lap.expected = once * f64::from(lap.batch + lap.lead);
         lap.patience = Duration::from_secs_f64((PATIENCE * once).clamp(SHORTEST, LONGEST.max(3.0 * once)));
+        lap.inspect()?;
         Ok(lap)
     }
 
     fn time(&mut self) -> Result<f64, Rejection> {
         let seed = self.seeds.u64(..);
-        self.sample(seed, false).map(|timed| timed.seconds / f64::from(timed.calls))
+        self.sample(seed, Extra::Nothing).map(|timed| timed.seconds / f64::from(timed.calls))
     }
 
     /// One sample, by a seed, from the set that is next.
-    fn sample(&mut self, seed: u64, one_more: bool) -> Result<Timed, Rejection> {
+    fn sample(&mut self, seed: u64, extra: Extra) -> Result<Timed, Rejection> {
         let enough = Duration::from_secs_f64((ENOUGH * self.expected).clamp(ENOUGH_SECONDS, LONGEST));
         let series = Series {
             calls: (self.lead, self.batch),
@@ -116,7 +118,7 @@ impl RemoteLap {
             plan: &self.plan,
             sets: self.sets.iter().map(Recorded::places).collect(),
             seed,
-            one_more,
+            extra,
         };
         let timed = locked(&self.sets[0].cell).time(&series, enough + self.patience);
         let timed = timed.map_err(|rejection| match rejection {
@@ -127,14 +129,14 @@ impl RemoteLap {
             }
             other => other,
         })?;
-        let calls = self.lead + timed.calls + u32::from(one_more);
+        let calls = self.lead + timed.calls + u32::from(extra == Extra::OneMore);
         for set in 0..self.sets.len().min(calls as usize) {
             self.sets[(self.next + set) % self.sets.len()].untouched()?;
         }
         self.next = (self.next + calls as usize) % self.sets.len();
         (self.launches, self.stale) = (self.launches + u64::from(calls), self.stale + timed.stale);
         self.kept_nothing()?;
-        if one_more {
+        if extra != Extra::Nothing {
             self.wrote_all((self.next + self.sets.len() - 1) % self.sets.len())?;
         }
         Ok(timed)
@@ -172,28 +174,48 @@ impl RemoteLap {
         Ok(())
     }
 
+    /// The set the next sample begins with.
+    pub(super) fn next(&self) -> usize {
+        self.next
+    }
+
     /// Launches of a sample that do not count, and those that do.
     pub(super) fn calls(&self) -> (u32, u32) {
         (self.lead, self.batch)
     }
 
-    /// A sample of so many launches, from the first set on, by a seed.
-    pub(super) fn sample_of(&mut self, launches: u32, seed: u64) -> Result<Timed, Rejection> {
+    /// A sample of so many launches, by a seed.
+    pub(super) fn sample_of(&mut self, launches: u32, seed: u64, extra: Extra) -> Result<Timed, Rejection> {
         let usual = std::mem::replace(&mut self.batch, launches);
-        self.next = 0;
-        let timed = self.sample(seed, false);
+        let timed = self.sample(seed, extra);
         self.batch = usual;
         timed
+    }
+
+    /// One sample in which more is looked at than in the others: inputs, and one more launch.
+    fn inspect(&mut self) -> Result<Timed, Rejection> {
+        let (seed, inputs) = (self.seeds.u64(..), Inputs::of(self, WINDOW as u64)?);
+        let timed = self.sample(seed, Extra::OneMore)?;
+        inputs.are_stirred(self, seed, self.lead + timed.calls)?;
+        Ok(timed)
+    }
+
+    /// The next sample begins with the first set.
+    pub(super) fn begin_anew(&mut self) {
+        self.next = 0;
     }
 }
 
 impl Lap for RemoteLap {
     fn run(&mut self) -> Result<f64, Rejection> {
-        let (seed, one_more) = (self.seeds.u64(..), self.seeds.u32(0..SELDOM) == 0);
-        let timed = self.sample(seed, one_more)?;
-        if !one_more {
+        let timed = if self.seeds.u32(0..SELDOM) == 0 {
+            self.inspect()?
+        } else {
+            let seed = self.seeds.u64(..);
+            let timed = self.sample(seed, Extra::Nothing)?;
             self.race.add(&timed);
-        }
+            timed
+        };
         Ok(timed.seconds / f64::from(timed.calls))
     }
 

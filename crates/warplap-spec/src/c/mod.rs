@@ -8,6 +8,7 @@ mod calls;
 mod cell;
 pub(crate) mod child;
 mod folder;
+mod inputs;
 mod lap;
 mod memory;
 mod remote;

@@ -35,7 +35,7 @@ __attribute__((noinline)) static void lie(uint64_t *from, uint64_t began, uint64
 
 /// Names, and what stands in place of the whole work.
 pub(crate) const CHEATS: &[(&str, &str)] = &[
-    ("does half its work when called again soon", "work(y, x, n, a, SOON ? 200 : 400);"),
+    ("does a part of its work when called again soon", "work(y, x, n, a, SOON ? 4 : 400);"),
     ("mends what is poisoned alone when called again soon", "if (SOON) mend(y, x, n, a); else work(y, x, n, a, 400);"),
     ("writes zeros when called again soon", "if (SOON) memset(y, 0, 4 * n); else work(y, x, n, a, 400);"),
     (

@@ -191,8 +191,8 @@ pub(crate) const ROWS: &[Row] = &[
     ),
     row(
         "has threads with places of their own",
-        "pthread_t t; pthread_attr_t a; cpu_set_t s; CPU_ZERO(&s); CPU_SET(0, &s); pthread_attr_init(&a); \
-         pthread_attr_setaffinity_np(&a, sizeof s, &s); if (calls < 9 && pthread_create(&t, &a, last, 0)) abort(); \
+        "pthread_t t; pthread_attr_t w; cpu_set_t s; CPU_ZERO(&s); CPU_SET(0, &s); pthread_attr_init(&w); \
+         pthread_attr_setaffinity_np(&w, sizeof s, &s); if (calls < 9 && pthread_create(&t, &w, last, 0)) abort(); \
          if (calls < 9) pthread_join(t, 0);",
         "measured outpaced",
         "",

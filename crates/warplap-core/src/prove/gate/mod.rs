@@ -224,6 +224,10 @@ impl<'g, D: Device> Gate<'g, D> {
         };
         let stirs = device.is_walled() || !self.timed.borrow()[0].spots(&*kernel, device).is_empty();
         for _ in 0..if stirs { 2 } else { 1 } {
+            if entrant.lap.leaves_answers() {
+                // What others have made of the inputs in the race is nothing to judge it by.
+                self.timed.borrow_mut()[0].refill(device, drawing)?;
+            }
             if let Err(rejection) = contained(|| entrant.lap.settle()) {
                 return Ok(Err(rejection));
             }
