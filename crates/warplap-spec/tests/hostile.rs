@@ -12,11 +12,14 @@ mod table;
 
 use std::path::Path;
 use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use harness::{Folder, HEAD, TURN, contained, kind};
 use table::{ROWS, Row};
+use warplap::core::candidate::Outcome;
 use warplap::core::engine::Tuned;
+use warplap::core::rejection::Rejection;
 use warplap::core::store::Store;
 
 #[test]
@@ -117,8 +120,8 @@ fn race_of_cheats(cheats: &[(&str, &str)], elements: u32) -> (i64, Vec<String>) 
     let said = tuned.edition.trials.iter().map(|trial| {
         let name = kind(trial).checked_sub(1).map_or("honest", |number| cheats[number].0);
         let outcome = match &trial.outcome {
-            warplap::core::candidate::Outcome::Measured(m) => format!("{:.3} µs", m.median_us),
-            warplap::core::candidate::Outcome::Rejected(rejection) => rejection.to_string(),
+            Outcome::Measured(m) => format!("{:.3} µs", m.median_us),
+            Outcome::Rejected(rejection) => rejection.to_string(),
         };
         format!("{name}: {outcome}")
     });
@@ -159,6 +162,51 @@ fn a_kernel_that_copies_its_last_answer_when_many_elements_are_as_they_were_does
     let said: Vec<String> = tuned.edition.trials.iter().map(|t| format!("{:?}", t.outcome)).collect();
     assert_eq!(tuned.edition.verdict.winner.config.int("KIND"), Some(0), "{said:#?}");
     assert!(said.iter().any(|s| s.contains("WrongAnswer")), "{said:#?}");
+}
+
+/// Races a right kernel of some sizes while others keep every processor busy: what was said against it.
+fn said_on_a_busy_machine(sizes: &[u32], others: usize) -> Vec<String> {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let rows: Vec<&Row> = ROWS.iter().filter(|row| row.name == "has a clock of its own").collect();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..others {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        let mut said = Vec::new();
+        for size in sizes {
+            let tuned = std::panic::catch_unwind(|| Folder::sized(&rows, *size, 1 << 22).tune(&Store::memory(), 3.0).1);
+            match tuned {
+                Err(_) => said.push(format!("{size}: no answer")),
+                Ok(tuned) => said.extend(tuned.edition.trials.iter().filter_map(|trial| match &trial.outcome {
+                    Outcome::Rejected(Rejection::Outpaced { .. }) | Outcome::Measured(_) => None,
+                    Outcome::Rejected(rejection) => Some(format!("{size}: {rejection}")),
+                })),
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+        said
+    })
+}
+
+#[test]
+fn a_right_kernel_is_not_rejected_on_a_busy_machine() {
+    let said = said_on_a_busy_machine(&[1, 1003, 300_003], 4);
+    assert!(said.is_empty(), "{said:#?}");
+}
+
+#[test]
+#[ignore = "the long form: four loads, seven sizes, ten times"]
+fn a_right_kernel_is_not_rejected_whatever_the_load() {
+    let sizes = [1, 7, 64, 1003, 30_003, 300_003, 3_000_003];
+    for others in [0, 2, 4, 8].into_iter().cycle().take(40) {
+        let said = said_on_a_busy_machine(&sizes, others);
+        assert!(said.is_empty(), "{others} others: {said:#?}");
+    }
 }
 
 #[test]
