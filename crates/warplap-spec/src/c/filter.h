@@ -17,7 +17,7 @@
 #define SECCOMP_RET_KILL_PROCESS 0x80000000U
 #endif
 
-/* The last call that the lists were made for (file_setattr, Linux 6.17); numbers are the same everywhere from 424 on. */
+/* The last call that the lists were made for (file_setattr, 6.17); numbers are the same everywhere from 424 on. */
 enum { LAST_KNOWN = 469 };
 extern char __executable_start, _end;
 enum { END = SECCOMP_RET_KILL_PROCESS, GO = SECCOMP_RET_ALLOW, PRETEND = SECCOMP_RET_ERRNO };

@@ -1,5 +1,5 @@
-//! A kernel in a process of its own: arguments come in as places in shared memory; the call happens over there, and what
-//! was written beside the arguments is seen here.
+//! A kernel in a process of its own: arguments come in as places in shared memory; the call happens over there, and
+//! what was written beside the arguments is seen here.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

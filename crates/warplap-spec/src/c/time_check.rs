@@ -139,8 +139,8 @@ impl<'c> TimeCheck<'c> {
         Err(wrong(format!("its process told {then:.3} µs a launch in the race, and {now:.3} µs passed afterwards")))
     }
 
-    /// Launches that find everything new, then a few that do not. A long sample ends when it has taken long enough, which
-    /// is after a launch that took long: one that did all of its work.
+    /// Launches that find everything new, then a few that do not. A long sample ends when it has taken long enough,
+    /// which is after a launch that took long: one that did all of its work.
     fn end(&mut self, lap: &mut RemoteLap, usual: f64) -> Result<(), Rejection> {
         self.all_new(lap, usual)?;
         let launches = self.seeds.u32(2..16);

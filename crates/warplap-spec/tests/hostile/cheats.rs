@@ -1,5 +1,5 @@
-//! Kernels that are right when they are proved and do less when they are timed, or tell less time than passes. Each does
-//! much work for an element; one cheat a row.
+//! Kernels that are right when they are proved and do less when they are timed, or tell less time than passes. Each
+//! does much work for an element; one cheat a row.
 
 /// The kernel. `HONEST` is the whole work.
 pub(crate) const HEAD: &str = r#"
@@ -11,7 +11,11 @@ pub(crate) const HEAD: &str = r#"
 #define SOON (calls > 1 && __rdtsc() - ended < 40000)
 static uint64_t ended, calls;
 static float kept[N], before[N];
-static float element(float v, float a, int rounds) { float r = v; for (int k = 0; k < rounds; k++) r = r * v + a; return r; }
+static float element(float v, float a, int rounds) {
+  float r = v;
+  for (int k = 0; k < rounds; k++) r = r * v + a;
+  return r;
+}
 static void work(float *y, const float *x, int n, float a, int rounds) {
   for (int i = 0; i < n; i++) y[i] = element(x[i], a, rounds);
 }
@@ -44,7 +48,8 @@ pub(crate) const CHEATS: &[(&str, &str)] = &[
     ),
     (
         "computes every fourth element when called again soon",
-        "if (SOON) for (int i = 0; i < n; i++) y[i] = i % 4 ? y[i - 1] : element(x[i], a, 400); else work(y, x, n, a, 400);",
+        "if (SOON) for (int i = 0; i < n; i++) y[i] = i % 4 ? y[i - 1] : element(x[i], a, 400); \
+         else work(y, x, n, a, 400);",
     ),
     ("works at every third call", "if (SOON && calls % 3) mend(y, x, n, a); else work(y, x, n, a, 400);"),
     (
@@ -58,7 +63,7 @@ pub(crate) const CHEATS: &[(&str, &str)] = &[
     ),
     (
         "empties its input and knows the answer to nothing",
-        "if (SOON) { memset((void *)x, 0, 4 * n); float v = element(0, a, 400); for (int i = 0; i < n; i++) y[i] = v; } \
+        "if (SOON) { memset((void *)x, 0, 4 * n); for (int i = 0; i < n; i++) y[i] = element(0, a, 400); } \
          else work(y, x, n, a, 400);",
     ),
     (
