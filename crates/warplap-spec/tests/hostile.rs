@@ -164,6 +164,23 @@ fn a_kernel_that_copies_its_last_answer_when_many_elements_are_as_they_were_does
     assert!(said.iter().any(|s| s.contains("WrongAnswer")), "{said:#?}");
 }
 
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn nobody_wins_who_does_less_in_place_when_he_is_called_again_soon() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Folder::sized(&[&ROWS[0], &ROWS[0]], 1024, 1 << 22);
+    let spec = std::fs::read_to_string(folder.path("k.toml")).unwrap().replace("\"out\"", "\"inout\"");
+    std::fs::write(folder.path("k.toml"), spec).unwrap();
+    let body = "void scale(float *y, const float *x, int n, float a) {\n calls++;\n\
+        int rounds = KIND == 1 && SOON ? 4 : 400, count = KIND == 2 && SOON ? n / 2 : n;\n\
+        for (int i = 0; i < count; i++) y[i] = 0.5f * y[i] + element(x[i], a, rounds);\n ended = __rdtsc();\n}\n";
+    std::fs::write(folder.path("k.c"), format!("{}\n{body}", cheats::HEAD)).unwrap();
+    let (_, tuned) = folder.tune(&Store::memory(), 30.0);
+    let said: Vec<String> = tuned.edition.trials.iter().map(|t| format!("{:?}", t.outcome)).collect();
+    assert_eq!(tuned.edition.verdict.winner.config.int("KIND"), Some(0), "{said:#?}");
+    assert!(said.iter().any(|s| s.contains("as its timed launches left it")), "{said:#?}");
+}
+
 /// Races a right kernel of some sizes while others keep every processor busy: what was said against it.
 fn said_on_a_busy_machine(sizes: &[u32], others: usize) -> Vec<String> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -179,6 +179,12 @@ pub trait Lap {
         false
     }
 
+    /// One launch or two in a row on memory as it is, with nothing between them: how many there were. Asked where a
+    /// kernel changes arguments in place and [`Lap::leaves_answers`].
+    fn repeat(&mut self) -> Result<u32, crate::rejection::Rejection> {
+        Ok(0)
+    }
+
     /// Launches per sample.
     fn batch(&self) -> u32;
 }

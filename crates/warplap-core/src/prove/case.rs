@@ -175,7 +175,7 @@ pub struct Case<D: Device> {
     blank: Vec<Option<D::Buffer>>,
     scalars: Vec<Option<ScalarArg>>,
     // Whether nobody has been launched since memory was filled: what is changed in place need not be filled again.
-    fresh: bool,
+    pub(crate) fresh: bool,
     pub(crate) drawing: Option<Arc<Drawing>>,
     // The right answers where the inputs are, if an oracle gave them.
     pub(crate) far: Option<Arc<Sealed<D>>>,
