@@ -11,6 +11,7 @@ use warplap_worker::{ChildProcess, Gone, Program};
 
 use super::memory::Memory;
 use super::reply::{self, Reply};
+use super::waiting::Waiting;
 
 const LOAD: u64 = 1;
 const MAP: u64 = 2;
@@ -38,6 +39,9 @@ pub(crate) struct Cell {
     passed: Duration,
 }
 
+/// After orders that took so long it is looked at how long the next one waits for a processor.
+const WATCHED: Duration = Duration::from_micros(500);
+
 /// What timed calls showed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
@@ -47,7 +51,7 @@ pub(crate) struct Timed {
     pub(crate) stale: u64,
     /// Calls that count.
     pub(crate) calls: u32,
-    /// Seconds that passed here from the order to its reply.
+    /// Seconds that passed here from the order to its reply, but for those in which it waited for a processor.
     pub(crate) passed: f64,
 }
 
@@ -134,12 +138,22 @@ impl Cell {
         }
         let calls = u64::from(lead) + u64::from(batch) + u64::from(series.extra == Extra::OneMore);
         self.calls += calls;
+        let (process, started) = (self.guest.id(), Instant::now());
+        let before = (self.passed > WATCHED).then(|| Waiting::now(process));
         let reply = self.order(TIME, &words, None, calls, patience)?;
+        // All that it waited lies within the time that is taken.
+        let passed = match before {
+            Some(before) => {
+                let waited = Waiting::now(process).since(&before);
+                started.elapsed().as_secs_f64() - waited
+            }
+            None => self.passed.as_secs_f64(),
+        };
         Ok(Timed {
             seconds: reply.nanoseconds as f64 * 1e-9,
             stale: reply.stale,
             calls: reply.calls.clamp(1, batch.into()) as u32,
-            passed: self.passed.as_secs_f64(),
+            passed,
         })
     }
 

@@ -16,6 +16,7 @@ pub(crate) mod reply;
 mod text;
 mod time_check;
 mod variant;
+mod waiting;
 
 pub use apart::Apart;
 pub(crate) use build::Workshop;
