@@ -174,6 +174,17 @@ pub trait Lap {
         Ok(())
     }
 
+    /// Whether outputs hold, after [`Lap::settle`], what the last launch made of the inputs as they are then.
+    fn leaves_answers(&self) -> bool {
+        false
+    }
+
+    /// One launch or two in a row on memory as it is, with nothing between them: how many there were. Asked where a
+    /// kernel changes arguments in place and [`Lap::leaves_answers`].
+    fn repeat(&mut self) -> Result<u32, crate::rejection::Rejection> {
+        Ok(0)
+    }
+
     /// Launches per sample.
     fn batch(&self) -> u32;
 }

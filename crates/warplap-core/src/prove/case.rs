@@ -175,7 +175,7 @@ pub struct Case<D: Device> {
     blank: Vec<Option<D::Buffer>>,
     scalars: Vec<Option<ScalarArg>>,
     // Whether nobody has been launched since memory was filled: what is changed in place need not be filled again.
-    fresh: bool,
+    pub(crate) fresh: bool,
     pub(crate) drawing: Option<Arc<Drawing>>,
     // The right answers where the inputs are, if an oracle gave them.
     pub(crate) far: Option<Arc<Sealed<D>>>,
@@ -346,11 +346,16 @@ impl<D: Device> Case<D> {
         let started = Instant::now();
         self.launch(kernel, device, device.queue())?;
         let seconds = D::LAUNCH_IS_CALL.then(|| started.elapsed().as_secs_f64());
+        Ok((self.left(device)?, seconds))
+    }
+
+    /// What stands in the slots that kernels write.
+    pub(crate) fn left(&self, device: &D) -> Result<Left, Rejection> {
         let written = || {
             let all = self.signature.slots().iter().zip(&self.buffers).filter(|(slot, _)| slot.is_written());
             all.filter_map(|(slot, buffer)| Some((slot, buffer.as_ref()?)))
         };
-        let left = match &self.far {
+        Ok(match &self.far {
             Some(far) => {
                 let compare = |((slot, output), right): ((&Slot, &D::Buffer), &FarAnswer<D>)| {
                     let (guard_value, tolerance) = (guard_value(slot.dtype), right.tolerance);
@@ -361,8 +366,7 @@ impl<D: Device> Case<D> {
             None => {
                 Left::Near(written().map(|(_, b)| device.download(b)).collect::<Result<_, Error>>().map_err(failed)?)
             }
-        };
-        Ok((left, seconds))
+        })
     }
 
     /// Poisons what kernels are to write, and fills in what they change in place.

@@ -7,14 +7,20 @@
 use crate::candidates::variant::Kernel;
 pub use crate::candidates::variant::Proof;
 use crate::device::{Compared, Device};
+use crate::error::Error;
 use crate::model::array::Array;
+use crate::model::erased::ErasedProblem;
 use crate::model::op::Answer;
 use crate::model::slot::{Role, Slot};
+use crate::model::tolerance::Tolerance;
 pub use crate::prove::case::{Case, Drawing, poison_of};
 use crate::prove::case::{GUARD, Left, failed, guard_value};
 use crate::prove::oracle::FarAnswer;
 pub use crate::prove::panics::contained;
 use crate::rejection::Rejection;
+
+/// How much more than the allowed error two launches in a row may be off.
+const ENLARGED: f64 = 100.0;
 
 fn wrong(reason: impl Into<String>) -> Rejection {
     Rejection::WrongAnswer { error: f64::INFINITY, allowed: 0.0, reason: reason.into() }
@@ -25,6 +31,56 @@ impl<D: Device> Case<D> {
     pub fn verify(&mut self, kernel: &dyn Kernel<D>, device: &D) -> Result<Proof, Rejection> {
         let (left, seconds) = self.run(kernel, device)?;
         Ok(Proof { error: self.judge(left, device)?, seconds })
+    }
+
+    /// Whether kernels change an argument in place: after many launches it has no right answer.
+    pub(crate) fn changes_in_place(&self) -> bool {
+        self.signature.slots().iter().any(|slot| slot.role == Role::InOut)
+    }
+
+    /// Compares what timed launches have left with the right answers to the inputs as they are now.
+    pub(crate) fn verify_as_left(&self, device: &D) -> Result<(), Rejection> {
+        self.judge(self.left(device)?, device).map(drop).map_err(as_left)
+    }
+
+    /// Compares what one launch or two in a row have left, on what was drawn, with the answer to it or to that answer.
+    pub(crate) fn verify_repeated(
+        &mut self,
+        problem: &dyn ErasedProblem<D>,
+        device: &D,
+        launches: u32,
+    ) -> Result<Result<(), Rejection>, Error> {
+        self.fresh = false;
+        let drawn = self.drawing.as_ref().and_then(|drawing| Some((drawing, drawing.answers.as_ref()?)));
+        let (Some((drawing, once)), 1 | 2) = (drawn, launches) else { return Ok(Ok(())) };
+        let mut right = once.clone();
+        if launches == 2 {
+            let (mut arrays, mut answers) = (drawing.arrays.clone(), once.iter());
+            for (slot, array) in self.signature.slots().iter().zip(&mut arrays).filter(|(slot, _)| slot.is_written()) {
+                if let Some(answer) = answers.next().filter(|_| slot.role == Role::InOut) {
+                    *array = Array::from_f64(slot.dtype, answer.values.iter().copied());
+                }
+            }
+            right = Drawing { arrays, answers: None }.answered(problem)?.answers.unwrap_or_default();
+        }
+        // What a first launch rounds a second one may enlarge; and where it overflows nobody knows what is right.
+        for answer in &mut right {
+            let Tolerance { relative, floor } = answer.tolerance;
+            answer.tolerance = Tolerance { relative: ENLARGED * relative, floor: ENLARGED * floor };
+        }
+        let finite = |answer: &Answer| answer.values.iter().all(|value| value.is_finite());
+        if !right.iter().all(finite) {
+            return Ok(Ok(()));
+        }
+        let Left::Near(got) = (match self.left(device) {
+            Ok(left) => left,
+            Err(rejection) => return Ok(Err(rejection)),
+        }) else {
+            return Ok(Ok(()));
+        };
+        let written = self.signature.slots().iter().filter(|slot| slot.is_written());
+        let mut each = got.iter().zip(&right).zip(written);
+        Ok(each.try_for_each(|((got, answer), slot)| judge_by(got, answer, slot).map(drop).map_err(as_left)))
     }
 
     /// The largest share of the allowed error in what a kernel left.
@@ -78,6 +134,16 @@ impl<D: Device> Case<D> {
             }
         }
         Ok(())
+    }
+}
+
+/// A wrong answer of timed launches.
+fn as_left(rejection: Rejection) -> Rejection {
+    match rejection {
+        Rejection::WrongAnswer { error, allowed, reason } => {
+            Rejection::WrongAnswer { error, allowed, reason: format!("as its timed launches left it: {reason}") }
+        }
+        other => other,
     }
 }
 

@@ -18,8 +18,9 @@ use warplap::core::verify::poison_of;
 use warplap::{Cpu, DType, Error};
 
 use super::cell::{Cell, Place};
+use super::lap::RemoteLap;
 use super::memory::Memory;
-use super::remote::{Recorded, RemoteLap, trespassed};
+use super::remote::{Recorded, trespassed};
 use crate::argument::Role;
 use crate::spec::{Reference, Spec};
 

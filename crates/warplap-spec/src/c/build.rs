@@ -21,6 +21,10 @@ use crate::spec::{Code, Reference, Spec};
 /// What every kernel is compiled with.
 const FLAGS: [&str; 4] = ["-O3", "-march=native", "-shared", "-fPIC"];
 
+/// What the cell's program is linked with: it lies low, where nobody else does, and its tables are read only.
+const CELL_FLAGS: &[&str] =
+    if cfg!(target_os = "linux") { &["-no-pie", "-fno-pie", "-Wl,-z,now,-z,relro", "-ldl"] } else { &[] };
+
 /// What a compiler may take.
 const COMPILE: Duration = Duration::from_secs(120);
 
@@ -95,6 +99,13 @@ impl Workshop {
         Cell::start(&program, library, apart::memory_for_itself())
     }
 
+    /// A process in which every call does nothing.
+    pub(crate) fn empty_cell(&self) -> Result<Cell, Rejection> {
+        let program = self.program.get_or_init(|| self.make_program()).clone()?;
+        self.checked(&program)?;
+        Cell::empty(&program, apart::memory_for_itself())
+    }
+
     /// Refuses to load what somebody else could have put there.
     pub(crate) fn checked(&self, file: &Path) -> Result<(), Rejection> {
         let refused = |e: std::io::Error| Rejection::LaunchFailed { reason: e.to_string() };
@@ -155,12 +166,16 @@ impl Workshop {
         let at = |name: &str| self.folder.path().join(name);
         let (source, program, log) = (at("cell.c"), at("cell"), at("cell.log"));
         std::fs::write(&source, calls::cell()).map_err(|e| failed("no room to build", e))?;
-        let mut command = command(&self.compiler);
-        command.args(["-O2", "-o"]).arg(&program).arg(&source);
-        if cfg!(target_os = "linux") {
-            command.arg("-ldl");
+        let build = |flags: &[&str]| {
+            let mut command = command(&self.compiler);
+            command.args(["-O2", "-fno-builtin", "-o"]).arg(&program).arg(&source).args(flags);
+            child::run(&mut command, &log, COMPILE).map_err(|e| failed(&self.compiler, e))
+        };
+        let mut ended = build(CELL_FLAGS)?;
+        // A linker that does not know all of these.
+        if !ended.status.is_some_and(|s| s.success()) {
+            ended = build(if cfg!(target_os = "linux") { &["-ldl"] } else { &[] })?;
         }
-        let ended = child::run(&mut command, &log, COMPILE).map_err(|e| failed(&self.compiler, e))?;
         match ended.status {
             Some(status) if status.success() => Ok(program),
             _ => Err(failed("the program that runs kernels", ended.said.lines().next().unwrap_or("it does not build"))),

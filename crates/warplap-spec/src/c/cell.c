@@ -10,11 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
-#include "wall.h"
+#include "mode.h"
+#include "clock.h"
 #ifndef MAP_ANONYMOUS
 #define MAP_ANONYMOUS MAP_ANON
 #endif
@@ -29,7 +28,9 @@ enum { PRIVATE = 0 };
 
 enum { LOAD = 1, MAP, CALL, TIME };
 enum { LARGE = 2 << 20, FENCE = 16 << 20, REGIONS = 8192, WORDS = 1 << 20, MOST = 64 };
-enum { STILL = 0, SWAP = 1, POISON = 2 };
+enum { STILL = 0, SWAP = 1, POISON = 2, TOUCH_TWO = 3, TOUCH = 4 };
+/* After the launches that count one more, which must write every element; or all new for every launch. */
+enum { ONE_MORE = 1, ALL_NEW = 2 };
 
 typedef uint64_t word;
 struct order { word op, words, number; };
@@ -45,6 +46,8 @@ static void stop(const char *why) {
   fprintf(stderr, "%s\n", why);
   _exit(97);
 }
+
+#include "wall.h"
 
 static void take(void *to, size_t bytes) {
   for (char *at = to; bytes > 0;) {
@@ -92,22 +95,25 @@ static void *place(const word *pair) {
   return regions[pair[0]] + pair[1];
 }
 
-static word now(void) {
-  struct timespec at;
-  clock_gettime(CLOCK_MONOTONIC, &at);
-  return (word)at.tv_sec * 1000000000u + (word)at.tv_nsec;
-}
-
-/* What reading the clock twice takes: the shortest of many tries. */
-static word overhead(void) {
-  static word least = 0;
-  for (int i = 0; !least && i < 2000; i++) {
-    static word best = ~(word)0;
-    word start = now(), took = now() - start;
-    if (took < best) best = took;
-    if (i == 1999) least = best + !best;
+/* One element. Nothing in here may be a call of a library: kernels can change those. */
+typedef uint16_t __attribute__((may_alias)) two;
+typedef uint32_t __attribute__((may_alias)) four;
+typedef uint64_t __attribute__((may_alias)) eight;
+static inline word get(const char *at, size_t bytes) {
+  switch (bytes) {
+    case 8: return *(const volatile eight *)at;
+    case 4: return *(const volatile four *)at;
+    case 2: return *(const volatile two *)at;
+    default: return *(const volatile unsigned char *)at;
   }
-  return least;
+}
+static inline void put(char *at, word value, size_t bytes) {
+  switch (bytes) {
+    case 8: *(volatile eight *)at = value; break;
+    case 4: *(volatile four *)at = (four)value; break;
+    case 2: *(volatile two *)at = (two)value; break;
+    default: *(volatile unsigned char *)at = (unsigned char)value;
+  }
 }
 
 static word drawn(word *seed) {
@@ -121,12 +127,38 @@ static void perturb(void *const *at, const word *plan, size_t count, word *seed,
     size_t bytes = plan[2];
     poisoned[i] = 0;
     if (plan[0] == SWAP) {
-      char kept[8], *a = (char *)at[i] + drawn(seed) % plan[1] * bytes;
-      char *b = (char *)at[i] + drawn(seed) % plan[1] * bytes;
-      memcpy(kept, a, bytes), memcpy(a, b, bytes), memcpy(b, kept, bytes);
+      char *a = (char *)at[i] + drawn(seed) % plan[1] * bytes, *b = (char *)at[i] + drawn(seed) % plan[1] * bytes;
+      word kept = get(a, bytes);
+      put(a, get(b, bytes), bytes), put(b, kept, bytes);
     } else if (plan[0] == POISON) {
       poisoned[i] = (char *)at[i] + drawn(seed) % plan[1] * bytes;
-      memcpy(poisoned[i], &plan[3], bytes);
+      put(poisoned[i], plan[3], bytes);
+    } else if (plan[0] == TOUCH_TWO || plan[0] == TOUCH) {
+      for (word k = plan[0]; k <= TOUCH; k++) {
+        char *a = (char *)at[i] + drawn(seed) % plan[1] * bytes;
+        put(a, get(a, bytes), bytes);
+      }
+    }
+  }
+}
+
+static void poison_all(void *const *at, const word *plan, size_t count) {
+  for (size_t i = 0; i < count; i++, plan += 4) {
+    char *from = at[i];
+    for (word e = 0; plan[0] == POISON && e < plan[1]; e++) put(from + e * plan[2], plan[3], plan[2]);
+  }
+}
+
+/* Every element of what is swapped changes places with one that lies a drawn distance away. */
+static void move_all(void *const *at, const word *plan, size_t count, word *seed) {
+  for (size_t i = 0; i < count; i++, plan += 4) {
+    size_t bytes = plan[2], far = 1 + drawn(seed) % (plan[1] / 2 + 1);
+    for (size_t block = 0; plan[0] == SWAP && block + far < plan[1]; block += 2 * far) {
+      for (size_t e = block; e < block + far && e + far < plan[1]; e++) {
+        char *a = (char *)at[i] + e * bytes, *b = a + far * bytes;
+        word kept = get(a, bytes);
+        put(a, get(b, bytes), bytes), put(b, kept, bytes);
+      }
     }
   }
 }
@@ -134,31 +166,45 @@ static void perturb(void *const *at, const word *plan, size_t count, word *seed,
 /* How many of the poisoned elements nobody has written since. */
 static word left(const word *plan, size_t count, char **poisoned) {
   word stale = 0;
-  for (size_t i = 0; i < count; i++, plan += 4) stale += poisoned[i] && !memcmp(poisoned[i], &plan[3], plan[2]);
+  for (size_t i = 0; i < count; i++, plan += 4) {
+    if (!poisoned[i]) continue;
+    word mask = plan[2] < 8 ? ((word)1 << 8 * plan[2]) - 1 : ~(word)0;
+    stale += get(poisoned[i], plan[2]) == (plan[3] & mask);
+  }
   return stale;
 }
 
 /* Launches that do not count, launches that do, nanoseconds after which it is enough, the set to begin with, sets,
- * arguments, a seed; the plan of every argument; then the places of every set. */
+ * arguments, a seed, what else; the plan of every argument; then the places of every set. */
 static void measure(struct reply *reply) {
-  word lead = words[0], batch = words[1], enough = words[2], begun = now();
+  word lead = words[0], batch = words[1], more = words[7], begun = now(), ticks = 0;
   word set = words[3], sets = words[4], count = words[5], seed = words[6] | 1;
-  const word *plan = words + 7, *places = plan + 4 * count;
+  const double tick = nanoseconds_of_a_tick();
+  const word enough = (word)((double)words[2] / tick), overhead = clock_facts.is.overhead;
+  const word *plan = words + 8, *places = plan + 4 * count;
   char *poisoned[MOST];
   void *at[MOST];
   if (count > MOST || sets == 0) stop("an order that makes no sense");
   for (word i = 0; i < lead + batch; i++) {
     for (size_t a = 0; a < count; a++) at[a] = place(places + 2 * (set * count + a));
     perturb(at, plan, count, &seed, poisoned);
+    if (more & ALL_NEW) move_all(at, plan, count, &seed), poison_all(at, plan, count);
     word start = now();
-    /* Somebody else has the processor: fewer launches are a sample as well. */
-    if (reply->calls > 0 && start - begun > enough) break;
     door(at);
-    word took = now() - start;
-    if (i >= lead) reply->calls++, reply->nanoseconds += took > overhead() ? took - overhead() : 0;
+    word ended = now(), took = ended - start;
+    if (i >= lead) reply->calls++, ticks += took > overhead ? took - overhead : 0;
     reply->stale += left(plan, count, poisoned) > 0;
     if (++set == sets) set = 0;
+    /* Somebody else has the processor: fewer launches are a sample as well. */
+    if (reply->calls > 0 && ended - begun > enough) break;
   }
+  if (more & ONE_MORE) {
+    for (size_t a = 0; a < count; a++) at[a] = place(places + 2 * (set * count + a));
+    poison_all(at, plan, count);
+    door(at);
+  }
+  /* The longer the process has lived, the better it knows. */
+  reply->nanoseconds = (word)((double)ticks * nanoseconds_of_a_tick());
 }
 
 static void call(struct reply *reply, word count) {
@@ -167,8 +213,11 @@ static void call(struct reply *reply, word count) {
   for (size_t a = 0; a < count; a++) at[a] = place(words + 2 * a);
   word start = now();
   door(at);
-  reply->nanoseconds = now() - start;
+  word took = now() - start;
+  reply->nanoseconds = (word)((double)took * nanoseconds_of_a_tick());
 }
+
+static void nothing(void *const *at) { (void)at; }
 
 /* Its initialisers run now. What they do to the floating-point mode (gcc's -ffast-math does) is undone. */
 static word load(const char *path) {
@@ -183,16 +232,18 @@ static word load(const char *path) {
 int main(int count, char **arguments) {
   if (count != 2) stop("usage: cell BYTES");
   line = fcntl(0, F_DUPFD_CLOEXEC, 512);
-  int nothing = open("/dev/null", O_RDONLY);
-  if (line < 0 || nothing < 0 || dup2(nothing, 0) < 0) stop("no descriptors");
-  close(nothing);
-  overhead();
+  int empty = open("/dev/null", O_RDONLY);
+  if (line < 0 || empty < 0 || dup2(empty, 0) < 0) stop("no descriptors");
+  close(empty);
+  set_clock();
+  mprotect(&clock_facts, sizeof clock_facts, PROT_READ);
   wall_in(strtoull(arguments[1], 0, 10));
   const struct mode usual = mode_now();
   for (struct order order;;) {
     int file = take_order(&order);
     struct reply reply = {order.number, 0, 0, 0, 0, 0};
-    if (order.op == LOAD) words[order.words] = 0, reply.failed = load((const char *)words);
+    if (order.op == LOAD && order.words == 0) door = nothing;
+    else if (order.op == LOAD) words[order.words] = 0, reply.failed = load((const char *)words);
     else if (order.op == MAP) map(file, words[0], words[1] != 0);
     else if (!door) stop("nothing to call");
     else if (order.op == CALL) call(&reply, order.words / 2);

@@ -11,6 +11,7 @@ use warplap_worker::{ChildProcess, Gone, Program};
 
 use super::memory::Memory;
 use super::reply::{self, Reply};
+use super::waiting::Waiting;
 
 const LOAD: u64 = 1;
 const MAP: u64 = 2;
@@ -34,7 +35,12 @@ pub(crate) struct Cell {
     calls: u64,
     longest: f64,
     fallen: Option<Rejection>,
+    /// What the last order took by the clock here.
+    passed: Duration,
 }
+
+/// After orders that took so long it is looked at how long the next one waits for a processor.
+const WATCHED: Duration = Duration::from_micros(500);
 
 /// What timed calls showed.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +51,19 @@ pub(crate) struct Timed {
     pub(crate) stale: u64,
     /// Calls that count.
     pub(crate) calls: u32,
+    /// Seconds that passed here from the order to its reply, but for those in which it waited for a processor.
+    pub(crate) passed: f64,
+}
+
+/// What is done in a series besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extra {
+    /// Nothing.
+    Nothing = 0,
+    /// One more call, which does not count, finds its outputs poisoned as a whole.
+    OneMore = 1,
+    /// Every call finds all its outputs poisoned and all that is random in another place.
+    AllNew = 2,
 }
 
 /// Timed calls as they are asked for.
@@ -55,22 +74,21 @@ pub(crate) struct Series<'m> {
     pub(crate) enough: Duration,
     /// The set to begin with.
     pub(crate) first: usize,
-    /// Four words for each argument: see `stir` in `cell.c`.
+    /// Four words for each argument: see `perturb` in `cell.c`.
     pub(crate) plan: &'m [[u64; 4]],
     /// The places of each set.
     pub(crate) sets: Vec<Vec<Place<'m>>>,
     /// What is drawn between calls is drawn by.
     pub(crate) seed: u64,
+    /// What is done besides.
+    pub(crate) extra: Extra,
 }
 
 impl Cell {
     /// Starts a process that may take so many bytes for itself, and loads a library there.
     pub(crate) fn start(program: &Path, library: &Path, memory: u64) -> Result<Self, Rejection> {
-        let arguments = vec![memory.to_string().into()];
-        let program = Program { path: program.into(), arguments, environment: Vec::new() };
+        let mut cell = Self::without_kernel(program, memory)?;
         let failed = |why: String| Rejection::LaunchFailed { reason: why };
-        let guest = ChildProcess::start(&program).map_err(|e| failed(format!("no process to run it in: {e}")))?;
-        let mut cell = Cell { guest, regions: HashMap::new(), number: 0, calls: 0, longest: 0.0, fallen: None };
         let mut path = std::os::unix::ffi::OsStrExt::as_bytes(library.as_os_str()).to_vec();
         path.resize(path.len().next_multiple_of(8), 0);
         let words: Vec<u64> =
@@ -80,6 +98,22 @@ impl Cell {
             return Err(failed(format!("the library does not load: {said}")));
         }
         Ok(cell)
+    }
+
+    /// Starts a process whose calls do nothing: what is left of a measurement is what stands around them.
+    pub(crate) fn empty(program: &Path, memory: u64) -> Result<Self, Rejection> {
+        let mut cell = Self::without_kernel(program, memory)?;
+        cell.order(LOAD, &[], None, 0, LOADING)?;
+        Ok(cell)
+    }
+
+    fn without_kernel(program: &Path, memory: u64) -> Result<Self, Rejection> {
+        let arguments = vec![memory.to_string().into()];
+        let program = Program { path: program.into(), arguments, environment: Vec::new() };
+        let failed = |why: String| Rejection::LaunchFailed { reason: why };
+        let guest = ChildProcess::start(&program).map_err(|e| failed(format!("no process to run it in: {e}")))?;
+        let (regions, passed) = (HashMap::new(), Duration::ZERO);
+        Ok(Cell { guest, regions, number: 0, calls: 0, longest: 0.0, fallen: None, passed })
     }
 
     /// Calls the kernel once.
@@ -95,19 +129,31 @@ impl Cell {
     pub(crate) fn time(&mut self, series: &Series<'_>, patience: Duration) -> Result<Timed, Rejection> {
         let (lead, batch) = series.calls;
         let (sets, arguments) = (series.sets.len() as u64, series.plan.len() as u64);
+        let more = series.extra as u64;
         let enough = series.enough.as_nanos() as u64;
-        let head = [lead.into(), batch.into(), enough, series.first as u64, sets, arguments, series.seed];
+        let head = [lead.into(), batch.into(), enough, series.first as u64, sets, arguments, series.seed, more];
         let mut words: Vec<u64> = head.into_iter().chain(series.plan.iter().flatten().copied()).collect();
         for places in &series.sets {
             words.extend(self.words(places)?);
         }
-        let calls = u64::from(lead) + u64::from(batch);
+        let calls = u64::from(lead) + u64::from(batch) + u64::from(series.extra == Extra::OneMore);
         self.calls += calls;
+        let (process, started) = (self.guest.id(), Instant::now());
+        let before = (self.passed > WATCHED).then(|| Waiting::now(process));
         let reply = self.order(TIME, &words, None, calls, patience)?;
+        // All that it waited lies within the time that is taken.
+        let passed = match before {
+            Some(before) => {
+                let waited = Waiting::now(process).since(&before);
+                started.elapsed().as_secs_f64() - waited
+            }
+            None => self.passed.as_secs_f64(),
+        };
         Ok(Timed {
             seconds: reply.nanoseconds as f64 * 1e-9,
             stale: reply.stale,
             calls: reply.calls.clamp(1, batch.into()) as u32,
+            passed,
         })
     }
 
@@ -151,7 +197,8 @@ impl Cell {
         let sent = self.guest.send(&bytes, file.as_slice());
         let heard = sent.and_then(|()| self.guest.receive(&mut reply, Instant::now() + patience));
         let after = self.after();
-        let fallen = match heard.map(|()| Reply::read(&reply, self.number, calls, started.elapsed())) {
+        self.passed = started.elapsed();
+        let fallen = match heard.map(|()| Reply::read(&reply, self.number, calls, self.passed)) {
             Ok(Ok(reply)) => {
                 self.guest.freeze();
                 return Ok(reply);

@@ -82,6 +82,13 @@ impl Memory {
         Ok(bytes)
     }
 
+    /// A part of the content, from so many bytes behind its beginning.
+    pub(crate) fn read_part(&self, from: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let mut part = vec![0; bytes];
+        self.file.read_exact_at(&mut part, self.at + from)?;
+        Ok(part)
+    }
+
     fn bands(&self) -> [(u64, usize); 2] {
         let (front, end) = (self.at.min(BAND), self.at + self.len);
         [(self.at - front, front as usize), (end, (self.whole - end) as usize)]

@@ -8,11 +8,15 @@ mod calls;
 mod cell;
 pub(crate) mod child;
 mod folder;
+mod inputs;
+mod lap;
 mod memory;
 mod remote;
 pub(crate) mod reply;
 mod text;
+mod time_check;
 mod variant;
+mod waiting;
 
 pub use apart::Apart;
 pub(crate) use build::Workshop;

@@ -15,24 +15,24 @@ pub(crate) struct Row {
     pub(crate) short: bool,
 }
 
-const fn row(name: &'static str, before: &'static str, fate: &'static str, says: &'static str) -> Row {
+pub(crate) const fn row(name: &'static str, before: &'static str, fate: &'static str, says: &'static str) -> Row {
     Row { name, top: "", before, after: "", fate, says, short: false }
 }
 
 impl Row {
-    const fn top(self, top: &'static str) -> Row {
+    pub(crate) const fn top(self, top: &'static str) -> Row {
         Row { top, ..self }
     }
-    const fn after(self, after: &'static str) -> Row {
+    pub(crate) const fn after(self, after: &'static str) -> Row {
         Row { after, ..self }
     }
-    const fn short(self) -> Row {
+    pub(crate) const fn short(self) -> Row {
         Row { short: true, ..self }
     }
 }
 
 const FAULT: &str = "signal 11 (segmentation fault)";
-const CALL: &str = "signal 31 (a system call that kernels have no business with)";
+pub(crate) const CALL: &str = "signal 31 (a system call that kernels have no business with)";
 
 /// Looks for clock_gettime in the tables of the program that has loaded it.
 const SLOW_CLOCK: &str = r#"
@@ -276,7 +276,8 @@ pub(crate) const ROWS: &[Row] = &[
         "",
     ),
     // It turns its process's calls of the clock to one that goes ten times as slowly.
-    row("slows the clock down", "if (calls == 1) turn();", "wrong_answer impossible", "").top(SLOW_CLOCK),
+    row("slows the clock down", "if (calls == 1) turn();", "measured outpaced wrong_answer crashed", "")
+        .top(SLOW_CLOCK),
     row("has a clock of its own", "", "measured outpaced", "")
         .top("int clock_gettime(clockid_t c, struct timespec *t) { t->tv_sec = t->tv_nsec = c * 0; return 0; }"),
 ];

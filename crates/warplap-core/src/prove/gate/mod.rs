@@ -227,6 +227,10 @@ impl<'g, D: Device> Gate<'g, D> {
         };
         let stirs = device.is_walled() || !self.timed.borrow()[0].spots(&*kernel, device).is_empty();
         for _ in 0..if stirs { 2 } else { 1 } {
+            if entrant.lap.leaves_answers() {
+                // What others have made of the inputs in the race is nothing to judge it by.
+                self.timed.borrow_mut()[0].refill(device, drawing)?;
+            }
             if let Err(rejection) = contained(|| entrant.lap.settle()) {
                 return Ok(Err(rejection));
             }
@@ -237,6 +241,18 @@ impl<'g, D: Device> Gate<'g, D> {
             // unless it had to look again at the very last launch. So twice.
             let case = &mut self.timed.borrow_mut()[0];
             case.ask_again(self.problem, device, drawing)?;
+            if entrant.lap.leaves_answers() {
+                let left = match case.changes_in_place() {
+                    false => case.verify_as_left(device),
+                    true => match contained(|| entrant.lap.repeat()) {
+                        Ok(launches) => case.verify_repeated(self.problem, device, launches)?,
+                        Err(rejection) => Err(rejection),
+                    },
+                };
+                if left.is_err() {
+                    return Ok(left);
+                }
+            }
             if let Err(rejection) = case.verify(&*kernel, device) {
                 return Ok(Err(rejection));
             }
