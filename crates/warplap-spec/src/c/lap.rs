@@ -15,6 +15,7 @@ use super::inputs::Inputs;
 use super::remote::{Recorded, locked, wrong};
 use super::time_check::{RaceTimes, TimeCheck};
 use crate::argument::{Argument, Fill, Role};
+use crate::spec::Reference;
 
 /// Seconds one sample shall take, as on the CPU's own clock.
 const SAMPLE: f64 = 100e-6;
@@ -235,7 +236,9 @@ impl Lap for RemoteLap {
     fn repeat(&mut self) -> Result<u32, Rejection> {
         let still = vec![[0; 4]; self.plan.len()];
         let plan = std::mem::replace(&mut self.plan, still);
-        let (lead, batch) = (std::mem::take(&mut self.lead), std::mem::replace(&mut self.batch, 2));
+        // A file knows the answer to one launch alone.
+        let launches = if matches!(self.sets[0].spec.reference, Reference::Files(_)) { 1 } else { 2 };
+        let (lead, batch) = (std::mem::take(&mut self.lead), std::mem::replace(&mut self.batch, launches));
         self.begin_anew();
         let timed = self.sample(0, Extra::Nothing);
         (self.plan, self.lead, self.batch) = (plan, lead, batch);
