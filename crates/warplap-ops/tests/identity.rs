@@ -175,21 +175,21 @@ fn variants_have_the_rust_files_they_use() {
         if file.contains("/cuda/") && text.contains("impl CudaKernelSpec<") {
             let kernel = format!("warplap-ops/src/{}.cu", file.trim_end_matches(".rs"));
             let plan = format!("warplap-ops/src/{}/plan.rs", Path::new(file).parent().expect("a folder").display());
-            has(file, &[&kernel, &plan, "warplap-ops/src/cuda/plan.rs", "warplap-cuda/src/compile.rs"]);
+            has(file, &[&kernel, &plan, "warplap-ops/src/cuda/plan.rs", "warplap-cuda/src/compile/mod.rs"]);
         }
     }
     for wrapper in ["cuda/own.rs", "bsr/cuda/launch.rs"] {
         has(wrapper, &["warplap-ops/src/cuda/launch.rs", "warplap-cuda/src/driver/function.rs"]);
     }
     has("gemm/cpu/packed.rs", &["warplap-cpu/src/pool/mod.rs", "warplap-ops/src/gemm/cpu/kernel/blocked.rs"]);
-    has("gemm/cuda/cublaslt.rs", &["warplap-cuda/src/cublaslt.rs"]);
+    has("gemm/cuda/cublaslt.rs", &["warplap-cuda/src/libraries/cublaslt.rs"]);
     for room in ["descriptor", "graph", "library", "made", "plan"] {
-        has("attention/cuda/cudnn.rs", &[&format!("warplap-cuda/src/cudnn/{room}.rs")]);
+        has("attention/cuda/cudnn.rs", &[&format!("warplap-cuda/src/libraries/cudnn/{room}.rs")]);
     }
     has("attention/cuda/cudnn.rs", &["warplap-ops/src/attention/cuda/cudnn_graph.rs"]);
-    has("bsr/cuda/densify.rs", &["warplap-cuda/src/cublaslt.rs", "warplap-ops/src/bsr/cuda/densify.cu"]);
+    has("bsr/cuda/densify.rs", &["warplap-cuda/src/libraries/cublaslt.rs", "warplap-ops/src/bsr/cuda/densify.cu"]);
     for library in ["bsr/cuda/cusparse_bsr.rs", "bsr/cuda/blocked_ell.rs"] {
-        has(library, &["warplap-cuda/src/cusparse.rs", "warplap-ops/src/bsr/cuda/turned/turn.cu"]);
+        has(library, &["warplap-cuda/src/libraries/cusparse.rs", "warplap-ops/src/bsr/cuda/turned/turn.cu"]);
     }
 }
 
