@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 
 /// Each package and the packages of ours it may use.
-const ALLOWED: [(&str, &[&str]); 16] = [
-    ("warplap-core", &[]),
+const ALLOWED: [(&str, &[&str]); 17] = [
+    ("warplap-store", &[]),
+    ("warplap-core", &["warplap-store"]),
     ("warplap-worker", &["warplap-core"]),
     ("warplap-cpu", &["warplap-core", "warplap-worker"]),
     // A driver for tests, which knows nobody.
@@ -31,7 +32,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
         ],
     ),
     ("warplap-spec", &["warplap", "warplap-worker", "warplap-standin"]),
-    ("warplap-fleet", &["warplap-core", "warplap-worker"]),
+    ("warplap-fleet", &["warplap-store", "warplap-core", "warplap-worker"]),
     ("warplap-cli", &["warplap", "warplap-spec", "warplap-fleet", "warplap-standin"]),
     ("warplap", &["warplap-session", "warplap-spec", "warplap-cli"]),
     ("warplap-py", &["warplap", "warplap-spec", "warplap-fleet", "warplap-cli"]),
