@@ -4,7 +4,6 @@ pub(crate) mod activation;
 pub(crate) mod attention;
 pub(crate) mod bsr;
 pub(crate) mod gemm;
-pub(crate) mod log_sum_exp;
 pub(crate) mod norm;
 pub(crate) mod sparse_linear;
 pub(crate) mod structure;
