@@ -14,7 +14,7 @@ import warplap
 from warplap import _warplap
 
 
-def wait(until, seconds=30.0):
+def wait(until, seconds=180.0):
     ends = time.monotonic() + seconds
     while not until():
         assert time.monotonic() < ends, "it never was"
