@@ -47,7 +47,7 @@ impl<'g, D: Device> Contest<'g, D> {
         if needed > 0 {
             self.running.owe(-contestants.iter().map(|e| e.sample).sum::<f64>());
         }
-        if outcome.floor != self.floor {
+        if outcome.floor.zip(self.floor).is_some_and(|(now, before)| now < before) {
             self.gate.doubt_ceilings();
         }
         self.floor = outcome.floor;

@@ -78,7 +78,8 @@ impl Field {
 impl Contested {
     /// Whether somebody was faster than the ceilings allow that gave this floor.
     fn beat_ceilings(&self, floor: Option<f64>) -> bool {
-        self.outcomes.floor < floor || self.has_impossible()
+        let fell = self.outcomes.floor.zip(floor).is_some_and(|(now, before)| now < before);
+        fell || self.has_impossible()
     }
 
     /// Whether somebody did not race, or not to the end, for what ceilings said.

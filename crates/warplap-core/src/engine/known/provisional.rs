@@ -95,7 +95,11 @@ pub(crate) fn better(old: Option<TuningRun>, new: TuningRun) -> TuningRun {
         // The stored winner was not right any more, or was beaten by somebody it had never met.
         () if !timed(&new, &old.verdict.winner) || !timed(&old, &new.verdict.winner) => new,
         () if new.trials.iter().all(met) => old,
-        () if new.verdict.winner == old.verdict.winner => TuningRun { verdict: old.verdict, ..new },
+        () if new.verdict.winner == old.verdict.winner => {
+            // The floor that the verdict was found above: ceilings may have been beaten then, and not now.
+            let floor_us = old.floor_us.zip(new.floor_us).map(|(old, new)| old.min(new));
+            TuningRun { verdict: old.verdict, floor_us, ..new }
+        }
         () => new,
     }
 }
