@@ -38,7 +38,7 @@ def function(stem, defines, shared, made={}):
     if key not in made:
         text = (CRATES / f"warplap-ops/src/bsr/cuda/{stem}.cu").read_bytes()
         names = ["hopper.cuh", "ampere.cuh", "element.cuh", "scaled.cuh", "small_blocks.cuh"]
-        headers = [(CRATES / "warplap-cuda/cuh" / name).read_bytes() for name in names]
+        headers = [next((CRATES / "warplap-cuda/cuh").rglob(name)).read_bytes() for name in names]
         names = [name.encode() for name in names]
         program = checked(nvrtc.nvrtcCreateProgram(text, f"{stem}.cu".encode(), len(names), headers, names))
         options = [b"-arch=sm_90a", b"-std=c++17"] + [f"-D{k}={v}".encode() for k, v in defines.items()]

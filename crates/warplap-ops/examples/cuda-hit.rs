@@ -62,7 +62,7 @@ fn main() -> Result<(), Failed> {
     let mut defines = vec![("DTYPE", 0), ("A_COL", 0), ("B_COL", 0), ("BATCH", 0)];
     defines.extend(axes);
     defines.extend([("CM", 1), ("CN", 1), ("GROUP", 8), ("LAG", 1), ("SHARED", 6 * 32768 + 33792)]);
-    let text = include_str!("../src/gemm/cuda/wgmma_coop.cu");
+    let text = include_str!("../src/gemm/cuda/wgmma/wgmma_coop.cu");
     let source = Source { entry: "wgmma_coop", text, headers: &[HOPPER, AMPERE, ELEMENT, EPILOGUE, PAIR], defines };
     let function = device.build(&source).map_err(|e| e.to_string())?;
     let shared = 6 * 32768 + 33792;

@@ -131,15 +131,19 @@ fn an_edit_changes_the_identities_of_all_that_are_compiled_of_the_file_and_of_no
 fn kernels_have_the_headers_they_include_and_no_others() {
     let headers = |file: &str| -> Vec<String> {
         let closure = closure(file).into_iter();
-        closure.filter_map(|f| Some(f.strip_prefix("warplap-cuda/cuh/")?.strip_suffix(".cuh")?.to_string())).collect()
+        let headers =
+            closure.filter_map(|f| Some(f.strip_prefix("warplap-cuda/cuh/")?.strip_suffix(".cuh")?.to_string()));
+        let mut names: Vec<String> = headers.map(|f| f.rsplit('/').next().unwrap_or("").to_string()).collect();
+        names.sort();
+        names
     };
-    for twin in ["bsr/cuda/mma_rows.rs", "bsr/cuda/mma_tf32.rs"] {
+    for twin in ["bsr/cuda/mma/mma_rows.rs", "bsr/cuda/mma/mma_tf32.rs"] {
         assert_eq!(headers(twin), ["ampere", "element", "scaled"], "{twin}");
     }
-    for twin in ["bsr/cuda/wgmma_fill.rs", "bsr/cuda/wgmma_pack.rs", "bsr/cuda/wgmma_swapab.rs"] {
+    for twin in ["bsr/cuda/wgmma/wgmma_fill.rs", "bsr/cuda/wgmma/wgmma_pack.rs", "bsr/cuda/wgmma/wgmma_swapab.rs"] {
         assert_eq!(headers(twin), ["element", "hopper", "scaled", "small_blocks"], "{twin}");
     }
-    assert_eq!(headers("bsr/cuda/wgmma_union.rs"), ["element", "hopper", "quant", "quant_hopper", "scaled"]);
+    assert_eq!(headers("bsr/cuda/wgmma/wgmma_union.rs"), ["element", "hopper", "quant", "quant_hopper", "scaled"]);
     assert_eq!(headers("bsr/cuda/reference.rs"), ["element", "factor", "quant", "scaled"]);
     assert_eq!(
         headers("attention/cuda/flash_mma.rs"),
@@ -174,7 +178,8 @@ fn variants_have_the_rust_files_they_use() {
         }
         if file.contains("/cuda/") && text.contains("impl CudaKernelSpec<") {
             let kernel = format!("warplap-ops/src/{}.cu", file.trim_end_matches(".rs"));
-            let plan = format!("warplap-ops/src/{}/plan.rs", Path::new(file).parent().expect("a folder").display());
+            let operation = file.split_once("/cuda/").expect("a folder of kernels").0;
+            let plan = format!("warplap-ops/src/{operation}/cuda/plan.rs");
             has(file, &[&kernel, &plan, "warplap-ops/src/cuda/plan.rs", "warplap-cuda/src/compile/mod.rs"]);
         }
     }

@@ -64,7 +64,7 @@ mod _warplap {
     #[pymodule_export]
     use crate::products::sparse_linear::{bsr_blocks_direct, bsr_linear_direct};
     #[pymodule_export]
-    use crate::tensor::layout_key::layout_key;
+    use crate::tensor::call_cache::CallCache;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

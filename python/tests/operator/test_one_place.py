@@ -26,7 +26,7 @@ NOT_NAMES = {"told", "given", "found", "lent", "heat", "heats", "lane", "lanes",
     [
         (r"\blib\.(define|impl)|\bregister_(fake|autograd|kernel)\b|torch\.library|autograd\.Function,\)", ELSEWHERE),
         (r"autocast_(enabled|dtype)|AutocastC", ELSEWHERE),
-        (r"\blru_cache\b|\bfunctools\.cache\b|_warplap\.(layout_key|Prepared)\(", OPERATORS),
+        (r"\blru_cache\b|\bfunctools\.cache\b|_warplap\.Prepared\(", OPERATORS),
         (r"__dlpack_device__|__cuda_array_interface__|from_dlpack", OPERATORS),
     ],
 )

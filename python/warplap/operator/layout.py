@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import _warplap
 from .optional_torch import Tensor, torch
 
 
@@ -33,14 +32,6 @@ def kernel_input(t: Any) -> Any:
         return None
     t = t.resolve_neg().contiguous()
     return aligned(t) if t.is_cuda else t
-
-
-def layout_key(*tensors: Tensor | None) -> Any:
-    """How tensors lie, to keep a call by: as the native half tells it, or, where somebody watches, in Python."""
-    key = _warplap.layout_key(*tensors)
-    if key is not None:
-        return key
-    return tuple(None if t is None else (t.shape, t.stride(), t.dtype, t.data_ptr() & 63) for t in tensors)
 
 
 # Rows of ones, by length, type and device.

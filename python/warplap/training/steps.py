@@ -17,7 +17,7 @@ from typing import Any, Callable, Sequence
 
 from .. import _warplap
 from ..callables import race
-from ..operator.call.eager import PLAIN, casts, is_watched, transform
+from ..operator.call.eager import PLAIN, casts, is_traced, is_watched, transform
 from ..operator.checks import FLOATS, ordinary
 from ..operator.optional_torch import Tensor, torch
 from ..tuner import modes
@@ -51,22 +51,42 @@ class Steps:
     from the inputs, unless a caller says it; ``letters`` names them. Where nothing is known and nothing may be measured
     our node answers, unless that is ``torchs``."""
 
-    # Choices that are kept at the most: sizes may change all the time.
-    MOST = 4096
-
     def __init__(
         self, name: str, letters: str, problem: Callable[..., str] | None = None, *, torchs: bool = False
     ) -> None:
         self.name, self.letters, self._problem, self._torchs = name, letters, problem, torchs
-        self.chosen: dict[Any, Call] = {}
-        modes.when_changed(self.chosen.clear)
+        self._chosen = _warplap.CallCache("direct" if torchs else "training")
+        self.get, self.keep = self._chosen.get, self._chosen.keep
+        modes.when_changed(self._chosen.clear)
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    def direct(self, tensors: tuple[Any, ...], facts: tuple[Any, ...], choose: Callable[..., Call | None]) -> Any:
+        """A call over plain tensors of which a gradient is wanted, by whoever won; ``choose(*tensors, *facts)`` says
+        who that is where nobody knows. None where it is not for this way to compute."""
+        chosen = self.get(tensors, facts)
+        if chosen is None:
+            if not self._chosen.keeps(tensors):
+                return None
+            chosen = choose(*tensors, *facts)
+        if chosen is None or is_traced():
+            return None
+        try:
+            return chosen(*tensors)
+        except NotImplementedError:
+            return None
+        except RuntimeError:
+            if is_step(*tensors):
+                raise
+            return None  # what is wrong is said in our words on the general way
 
     def choose(
-        self, key: Any, arguments: Sequence[Tensor | None], act: str, own: Call, theirs: Call,
+        self, arguments: tuple[Any, ...], facts: tuple[Any, ...], act: str, own: Call, theirs: Call,
         problem: str | None = None,
     ) -> Call | None:
-        """Who answers a call with these tensors, now and later; None where this is not to be decided now, or not by
-        us. Who says the ``problem`` has a key by how tensors lie, too."""
+        """Who answers a call with these tensors and other facts, now and later; None where this is not to be decided
+        now, or not by us."""
         if _warplap.mode() == "off" or is_watched() or not _belong_together(arguments) or race.capturing():
             return None
         try:
@@ -78,13 +98,9 @@ class Steps:
             chosen = theirs if self._is_torchs(text, arguments, own, theirs) else own
         except (RuntimeError, MemoryError) as why:  # no memory for a second set of tensors, among others
             _log.warning("%s:%s: its step was not raced: %s", self.name, text, str(why).partition("\n")[0])
-        return self.keep(key, chosen if chosen is theirs or problem else _as_laid(own, theirs, arguments))
-
-    def keep(self, key: Any, call: Call) -> Call:
-        """Remembers who answers."""
-        if len(self.chosen) >= self.MOST:
-            self.chosen.clear()
-        self.chosen[key] = call
+        # Steps that are torch's where nothing is known are asked for where nobody casts.
+        call = chosen if chosen is theirs or self._torchs else _unless_cast(own, theirs)
+        self.keep(arguments, facts, call)
         return call
 
     def _text(self, arguments: Sequence[Tensor | None], act: str, problem: str | None) -> str:
@@ -92,6 +108,7 @@ class Steps:
         them, and what else makes the step."""
         first = arguments[0]
         assert first is not None
+        own_problem = problem is None
         if problem is None:
             assert self._problem is not None
             problem = self._problem(*(None if t is None else t.detach() for t in arguments))
@@ -99,8 +116,10 @@ class Steps:
         fields = known["key"].partition(";")[0].partition(":")[2]
         wants = "".join(letter for letter, t in zip(self.letters, arguments) if t is not None and t.requires_grad)
         dims = "x".join(str(t.ndim) for t in arguments[:2] if t is not None)
+        turned = "".join("01"[not t.is_contiguous()] for t in arguments[:2] if t is not None)
+        laid = f",turned={turned}" if own_problem and "1" in turned else ""
         on = f",on={race.op_name(torch.cuda.get_device_name(first.device))}" if first.is_cuda else ""
-        return f"{fields},act={act},dims={dims},wants={wants}{on}"
+        return f"{fields},act={act},dims={dims},wants={wants}{laid}{on}"
 
     def _is_torchs(self, text: str, arguments: Sequence[Tensor | None], own: Call, theirs: Call) -> bool:
         """Whether torch's own function answers: as the store says, or a heat."""
@@ -149,16 +168,9 @@ def _holds(result: dict[str, Any]) -> bool:
     return verdict["grade"] == "clean" and not verdict["ties"] and ahead
 
 
-def _as_laid(own: Call, theirs: Call, arguments: Sequence[Tensor | None]) -> Call:
-    """Our node for tensors that lie as those of the heat; others are torch's own, and so is what transforms and
-    autocast make of them."""
-    laid_as = [t is not None and t.is_contiguous() for t in arguments[:2]]
-
-    def call(a: Tensor, b: Tensor, *more: Tensor | None) -> Tensor:
-        laid = a.is_contiguous() == laid_as[0] and b.is_contiguous() == laid_as[1]
-        return own(a, b, *more) if laid and transform() is None and not casts() else theirs(a, b, *more)
-
-    return call
+def _unless_cast(own: Call, theirs: Call) -> Call:
+    """Our node, but what transforms and autocast make of a call is torch's own."""
+    return lambda *tensors: theirs(*tensors) if transform() is not None or casts() else own(*tensors)
 
 
 def _belong_together(arguments: Sequence[Tensor | None]) -> bool:

@@ -18,67 +18,69 @@ pub(crate) const MIXED: (&str, &str) = ("mixed.cuh", include_str!("../../cuh/mix
 pub const ELEMENT: (&str, &str) = ("element.cuh", include_str!("../../cuh/element.cuh"));
 
 /// Bias and activation before a product is stored.
-pub const EPILOGUE: (&str, &str) = ("epilogue.cuh", include_str!("../../cuh/epilogue.cuh"));
+pub const EPILOGUE: (&str, &str) = ("epilogue.cuh", include_str!("../../cuh/products/epilogue.cuh"));
 
 /// Two products of one A on Hopper's tensor cores, behind `hopper.cuh` and `epilogue.cuh`.
-pub const PAIR: (&str, &str) = ("pair.cuh", include_str!("../../cuh/pair.cuh"));
+pub const PAIR: (&str, &str) = ("pair.cuh", include_str!("../../cuh/products/pair.cuh"));
 
 /// Factors of a norm in front of a product, found on the way, behind `hopper.cuh` and `epilogue.cuh`.
-pub const RMS: (&str, &str) = ("rms.cuh", include_str!("../../cuh/rms.cuh"));
+pub const RMS: (&str, &str) = ("rms.cuh", include_str!("../../cuh/products/rms.cuh"));
 
 /// Alpha and beta before a block-sparse product is stored.
-pub const SCALED: (&str, &str) = ("scaled.cuh", include_str!("../../cuh/scaled.cuh"));
+pub const SCALED: (&str, &str) = ("scaled.cuh", include_str!("../../cuh/products/scaled.cuh"));
 
 /// Factors of a block-sparse product, codes of f8e4m3 among them. Includes `element.cuh` and, for those, `quant.cuh`.
-pub const FACTOR: (&str, &str) = ("factor.cuh", include_str!("../../cuh/factor.cuh"));
+pub const FACTOR: (&str, &str) = ("factor.cuh", include_str!("../../cuh/products/factor.cuh"));
 
 /// How small blocks lie in shared memory, and lists of the block columns that a group of rows uses.
-pub const SMALL_BLOCKS: (&str, &str) = ("small_blocks.cuh", include_str!("../../cuh/small_blocks.cuh"));
+pub const SMALL_BLOCKS: (&str, &str) = ("small_blocks.cuh", include_str!("../../cuh/products/small_blocks.cuh"));
 
 /// Activations in double precision, for right answers. Behind `element.cuh`.
 pub const ACTIVATED: (&str, &str) = ("activated.cuh", include_str!("../../cuh/activated.cuh"));
 
 /// Rows in vectors, and sums over the threads of a row. Includes `element.cuh`.
-pub const ROWS: (&str, &str) = ("rows.cuh", include_str!("../../cuh/rows.cuh"));
+pub const ROWS: (&str, &str) = ("rows.cuh", include_str!("../../cuh/rows/rows.cuh"));
 
 /// Largest and sum of exponentials of a row. Includes `rows.cuh`.
-pub const SOFT: (&str, &str) = ("soft.cuh", include_str!("../../cuh/soft.cuh"));
+pub const SOFT: (&str, &str) = ("soft.cuh", include_str!("../../cuh/rows/soft.cuh"));
 
 /// Labels, losses and gradients of cross entropy. Includes `soft.cuh`.
-pub const ENTROPY: (&str, &str) = ("entropy.cuh", include_str!("../../cuh/entropy.cuh"));
+pub const ENTROPY: (&str, &str) = ("entropy.cuh", include_str!("../../cuh/rows/entropy.cuh"));
 
 /// Heads that are turned by their positions. Includes `element.cuh`.
-pub const ROPE: (&str, &str) = ("rope.cuh", include_str!("../../cuh/rope.cuh"));
+pub const ROPE: (&str, &str) = ("rope.cuh", include_str!("../../cuh/rows/rope.cuh"));
 
 /// Dropout by an element's place and a seed. Includes `element.cuh`.
 pub const PHILOX: (&str, &str) = ("philox.cuh", include_str!("../../cuh/philox.cuh"));
 
 /// The rows of sequences that lie one behind the other. Behind `element.cuh`.
-pub const PACKED: (&str, &str) = ("packed.cuh", include_str!("../../cuh/packed.cuh"));
+pub const PACKED: (&str, &str) = ("packed.cuh", include_str!("../../cuh/attention/packed.cuh"));
 
 /// Masks by squares as lists of blocks. Behind `element.cuh`.
-pub const SQUARES: (&str, &str) = ("squares.cuh", include_str!("../../cuh/squares.cuh"));
+pub const SQUARES: (&str, &str) = ("squares.cuh", include_str!("../../cuh/attention/squares.cuh"));
 
 /// What every attention kernel shares: who sees whom, the running softmax, how rows leave. Includes `element.cuh`.
-pub const ATTENTION: (&str, &str) = ("attention.cuh", include_str!("../../cuh/attention.cuh"));
+pub const ATTENTION: (&str, &str) = ("attention.cuh", include_str!("../../cuh/attention/attention.cuh"));
 
 /// Rows of any alignment into shared memory, behind `ampere.cuh`.
-pub const ATTENTION_AMPERE: (&str, &str) = ("attention_ampere.cuh", include_str!("../../cuh/attention_ampere.cuh"));
+pub const ATTENTION_AMPERE: (&str, &str) =
+    ("attention_ampere.cuh", include_str!("../../cuh/attention/attention_ampere.cuh"));
 
 /// Copies of four dimensions and products with softmax under them, behind `hopper.cuh`.
-pub const ATTENTION_HOPPER: (&str, &str) = ("attention_hopper.cuh", include_str!("../../cuh/attention_hopper.cuh"));
+pub const ATTENTION_HOPPER: (&str, &str) =
+    ("attention_hopper.cuh", include_str!("../../cuh/attention/attention_hopper.cuh"));
 
 /// What the kernels of attention's gradients share, behind `attention.cuh`: weights from log-sum-exps, the order of tiles.
-pub const ATTENTION_GRAD: (&str, &str) = ("attention_grad.cuh", include_str!("../../cuh/attention_grad.cuh"));
+pub const ATTENTION_GRAD: (&str, &str) = ("attention_grad.cuh", include_str!("../../cuh/attention/attention_grad.cuh"));
 
 /// What codes of 8 bits stand for, and what their factors belong to. Includes `element.cuh`.
-pub const QUANT: (&str, &str) = ("quant.cuh", include_str!("../../cuh/quant.cuh"));
+pub const QUANT: (&str, &str) = ("quant.cuh", include_str!("../../cuh/products/quant.cuh"));
 
 /// Numbers as codes of 8 bits with one factor a row. Includes `element.cuh`.
-pub const CODES: (&str, &str) = ("codes.cuh", include_str!("../../cuh/codes.cuh"));
+pub const CODES: (&str, &str) = ("codes.cuh", include_str!("../../cuh/rows/codes.cuh"));
 
 /// Hopper's tensor cores on bytes. Includes `hopper.cuh` and `quant.cuh`.
-pub const QUANT_HOPPER: (&str, &str) = ("quant_hopper.cuh", include_str!("../../cuh/quant_hopper.cuh"));
+pub const QUANT_HOPPER: (&str, &str) = ("quant_hopper.cuh", include_str!("../../cuh/products/quant_hopper.cuh"));
 
 /// The constant `DTYPE` that kernels are compiled with.
 pub fn dtype_code(dtype: DType) -> i64 {

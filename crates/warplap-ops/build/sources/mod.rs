@@ -18,6 +18,7 @@ mod tokens;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use says::Says;
@@ -28,6 +29,7 @@ const CRATES: [(&str, &str); 3] =
 
 /// Where headers lie that are not beside the kernel.
 const HEADERS: &str = "warplap-cuda/cuh";
+const HEADER_ROOMS: [&str; 4] = ["", "/attention", "/products", "/rows"];
 
 /// The rooms of a device that time, keep and guard kernels, whose code is in none.
 const ROOMS: [&str; 2] = ["warplap-cpu/src/device.rs", "warplap-cuda/src/device/"];
@@ -278,8 +280,9 @@ impl Tree {
         };
         let names: Vec<String> = self.text(file)?.lines().filter_map(named).collect();
         let header_place = |name: &String| {
-            let places = [beside(parent(file), name), beside(HEADERS, name)];
-            places.into_iter().find(|p| self.place(p).is_file()).ok_or_else(|| format!("{file}: no header {name}"))
+            let rooms = HEADER_ROOMS.map(|room| beside(&format!("{HEADERS}{room}"), name));
+            let mut places = iter::once(beside(parent(file), name)).chain(rooms);
+            places.find(|p| self.place(p).is_file()).ok_or_else(|| format!("{file}: no header {name}"))
         };
         names.iter().map(header_place).collect()
     }

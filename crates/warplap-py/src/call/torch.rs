@@ -81,12 +81,27 @@ impl Torch {
             if !self.is_plain(tensor) {
                 return Ok(false);
             }
-            wants |= is_true(&tensor.getattr(intern!(py, "requires_grad"))?);
+            wants |= self.wants_gradient(tensor)?;
         }
-        if wants && self.dispatch_state.keep_gradients(py)? {
-            return Ok(false);
-        }
-        Ok(!self.dispatch_state.watch(py)?)
+        Ok(!(wants && self.keeps_gradients(py)?) && !self.is_watched(py)?)
+    }
+
+    /// Whether a gradient of a tensor is wanted, where those are kept.
+    #[inline]
+    pub(crate) fn wants_gradient(&self, tensor: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(is_true(&tensor.getattr(intern!(tensor.py(), "requires_grad"))?))
+    }
+
+    /// Whether what gradients need is kept.
+    #[inline]
+    pub(crate) fn keeps_gradients(&self, py: Python<'_>) -> PyResult<bool> {
+        self.dispatch_state.keep_gradients(py)
+    }
+
+    /// Whether somebody watches operations, or casts them.
+    #[inline]
+    pub(crate) fn is_watched(&self, py: Python<'_>) -> PyResult<bool> {
+        self.dispatch_state.watch(py)
     }
 
     /// Whether a tensor is block-sparse by rows.

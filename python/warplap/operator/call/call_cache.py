@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping
 
 from ... import _warplap
-from ..layout import layout_key
 
-# Calls that are kept for each kind at the most: sizes may change all the time.
-MOST = 4096
+# Problems that are kept for each kind at the most: sizes may change all the time.
+_MOST = 4096
 
 
 def prepared_call(problem: Callable[..., str]) -> Callable[..., _warplap.Prepared]:
     """The calls of what a function says as texts, ready, by its arguments."""
     make = lambda *facts: _warplap.Prepared(problem(*facts))
-    return functools.lru_cache(maxsize=MOST)(functools.update_wrapper(make, problem))
+    return functools.lru_cache(maxsize=_MOST)(functools.update_wrapper(make, problem))
 
 
 @prepared_call
@@ -26,17 +25,14 @@ def prepared(problem: str) -> str:
 
 def layout_call(find: Callable[..., _warplap.Prepared | None]) -> Callable[..., _warplap.Prepared | None]:
     """The calls of what a function finds for tensors and other facts, by how the tensors lie."""
-    known: dict[Any, _warplap.Prepared | None] = {}
+    known = _warplap.CallCache("all")
 
-    def call(tensors: Sequence[Any], *facts: Any) -> _warplap.Prepared | None:
-        own = [None if t is None else t.detach() for t in tensors]
-        key = layout_key(*own), facts
-        if key not in known:
-            result = find(*own, *facts)
-            if len(known) >= MOST:
-                known.clear()
-            known[key] = result
-        return known[key]
+    def call(tensors: tuple[Any, ...], *facts: Any) -> _warplap.Prepared | None:
+        ready = known.get(tensors, facts)
+        if ready is None:
+            ready = find(*(None if t is None else t.detach() for t in tensors), *facts) or False
+            known.keep(tensors, facts, ready)
+        return ready or None
 
     return call
 

@@ -24,10 +24,6 @@ _SHORT = 5e-4
 # Rounds of a race, and calls in a row on a GPU, where the host runs ahead.
 _ROUNDS, _IN_A_ROW = 9, 8
 
-# Choices that are kept at the most: sizes may change all the time.
-_MOST = 4096
-
-_layout_key = _warplap.layout_key
 
 
 class CallRace:
@@ -35,28 +31,26 @@ class CallRace:
 
     def __init__(self, stock: Call, ours: Call) -> None:
         self._stock, self._ours = stock, ours
-        self._chosen: dict[Any, Call] = {}
+        self._chosen = _warplap.CallCache("direct")
         modes.when_changed(self._chosen.clear)
 
     def choose(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """Torch's function where it was seen to be faster for tensors that lie so and these other arguments; else ours,
         which may still leave the call to torch."""
         every = (*args, *kwargs.values()) if kwargs else args
-        layout = _layout_key(*[a for a in every if type(a) in PLAIN])
-        if layout is None:  # gradients are wanted, or somebody watches
-            return self._ours
-        key = layout, tuple(kwargs), tuple([... if type(a) in PLAIN else a for a in every])
+        tensors = tuple([a for a in every if type(a) in PLAIN])
+        facts = tuple(kwargs), tuple([... if type(a) in PLAIN else a for a in every])
         try:
-            chosen = self._chosen.get(key)
+            chosen = self._chosen.get(tensors, facts)
         except TypeError:  # a list for sizes, say
             return self._ours
         if chosen is None:
-            if _warplap.mode() != "tune" or race.capturing():
+            # Where gradients are wanted or somebody watches, nothing is kept.
+            if _warplap.mode() != "tune" or race.capturing() or not self._chosen.keeps(tensors):
                 return self._ours
-            if len(self._chosen) >= _MOST:
-                self._chosen.clear()
-            chosen = self._chosen[key] = self._faster(args, kwargs)
-        return chosen
+            chosen = self._faster(args, kwargs)
+            self._chosen.keep(tensors, facts, chosen)
+        return chosen  # type: ignore[no-any-return]
 
     def _faster(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         sides = self._stock, self._ours

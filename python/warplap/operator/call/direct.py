@@ -3,22 +3,16 @@ its tensors lie and from its other arguments, and is found out once for each way
 
 from __future__ import annotations
 
-from typing import Any, Callable, Generic, NamedTuple, TypeVar
+from typing import Any, Callable, NamedTuple
 
 from ... import _warplap
 from ..optional_torch import Tensor
 
-# Ways that are kept for an operator at the most: sizes may change all the time.
-MOST = 4096
-
-Known = TypeVar("Known")
 # A call of the tensors that it was planned for, and of all that lie like them.
 Recipe = Callable[..., Any]
 
 # What says that a call is for the general way, which copies or says what is wrong.
 REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, AttributeError)
-
-_layout_key = _warplap.layout_key
 
 
 class Plan(NamedTuple):
@@ -36,33 +30,25 @@ class Direct:
 
     def __init__(self, plan: Callable[..., Plan | None]) -> None:
         self._plan = plan
-        self._known: dict[Any, Recipe | None] = {}
+        self._known = _warplap.CallCache("direct")
         self._get = self._known.get
 
     def call(self, tensors: tuple[Any, ...], facts: tuple[Any, ...]) -> Any:
         """What the kernel gives; None for everything that is not for this way to do."""
-        layout = _layout_key(*tensors)
-        if layout is None:
-            return None
-        key = layout, facts
-        recipe = self._get(key)
+        recipe = self._get(tensors, facts)
         if recipe is None:
-            recipe = self._learn(key, tensors, facts)
-            if recipe is None:
-                return None
-        return recipe(*tensors)
+            recipe = self._learn(tensors, facts)
+        return recipe(*tensors) if recipe else None
 
-    def _learn(self, key: Any, tensors: tuple[Any, ...], facts: tuple[Any, ...]) -> Recipe | None:
-        if key in self._known:
+    def _learn(self, tensors: tuple[Any, ...], facts: tuple[Any, ...]) -> Recipe | None:
+        if not self._known.keeps(tensors):
             return None
         try:
             plan = self._plan(*tensors, *facts)
         except REFUSALS:
             plan = None
         recipe = None if plan is None else _recipe(plan, tensors)
-        if len(self._known) >= MOST:
-            self._known.clear()
-        self._known[key] = recipe
+        self._known.keep(tensors, facts, recipe or False)
         return recipe
 
 
@@ -106,29 +92,3 @@ def _give(form: tuple[Any, ...], known: dict[str, Any]) -> str:
     name = f"form{len(known)}"
     known[name] = form
     return f".as_strided(*{name})" if isinstance(form[0], tuple) else f".view({name})"
-
-
-def is_direct(*tensors: Any) -> bool:
-    """Whether these are plain tensors of which nobody wants a gradient, in a program that nobody watches."""
-    return _layout_key(*tensors) is not None
-
-
-class KnownCalls(Generic[Known]):
-    """Calls that a caller has seen to be right for tensors that lie so."""
-
-    def __init__(self) -> None:
-        self.known: dict[Any, Known] = {}
-        self.clear = self.known.clear
-
-    def of(self, tensors: tuple[Any, ...], facts: tuple[Any, ...]) -> Known | None:
-        """The call for plain tensors of which nobody wants a gradient, where it is known."""
-        layout = _layout_key(*tensors)
-        return None if layout is None else self.known.get((layout, facts))
-
-    def keep(self, tensors: tuple[Any, ...], facts: tuple[Any, ...], call: Known) -> None:
-        """Remembers a call, where it is one of those."""
-        layout = _layout_key(*tensors)
-        if layout is not None:
-            if len(self.known) >= MOST:
-                self.known.clear()
-            self.known[layout, facts] = call

@@ -38,9 +38,14 @@ if torch is not None:
     )  # fmt: skip
 
 
+def is_traced() -> bool:
+    """Whether a mode or a tracer sees what is called."""
+    return bool(modes() or _traces() is not None)
+
+
 def is_watched() -> bool:
     """Whether somebody wants to see operators by their names: a mode, a transform, autocast, a tracer."""
-    return bool(modes() or casts() or transform() is not None or _traces() is not None)
+    return is_traced() or casts() or transform() is not None
 
 
 def is_plain(*tensors: Tensor | None) -> bool:

@@ -9,19 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from ... import _warplap
-from ...operator.call.direct import KnownCalls, is_direct
 from ...operator.call.eager import is_watched
 from ...operator.layout import aligned
 from ...operator.optional_torch import F, Tensor
 from ...training.steps import Call, Steps
-from ...tuner import modes
 from .calls import is_in, order_of
 
 _steps = Steps("attention_gaps", "qkvm", torchs=True)
-
-# The same choices by how tensors of plain calls lie.
-_at_once: KnownCalls[Call] = KnownCalls()
-modes.when_changed(_at_once.clear)
 
 # How many times their own elements the three may reach over to race, together: parts of one projection each reach over
 # all of it.
@@ -31,25 +25,15 @@ _REACH = 4
 def direct(q: Any, k: Any, v: Any, is_causal: bool, scale: float | None, gqa: bool) -> Any:
     """By whoever was chosen for tensors like these, without torch's dispatcher; None where nobody was, or where
     somebody wants to see it. All are plain tensors."""
-    if not _steps.chosen:
+    if not len(_steps) or not (gqa or q.shape[1] == k.shape[1]):
         return None
-    call = _at_once.of((q, k, v), (is_causal, scale, gqa))
-    if call is None:
-        if not is_direct(q, k, v):
-            return None
-        if not q.ndim == k.ndim == v.ndim == 4 or not (gqa or q.shape[1] == k.shape[1]):
-            return None
-        call = _steps.chosen.get(_key(q, k, v, None, is_causal, q.shape[3] ** -0.5 if scale is None else scale))
-        if call is None:
-            return None
-        _at_once.keep((q, k, v), (is_causal, scale, gqa), call)
-    return call(q, k, v)
+    call = _steps.get((q, k, v), _facts(q, None, is_causal, scale))
+    return None if call is None else call(q, k, v)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Tensor:
     """By torch, or by our kernels on copies; the mask has none of the gaps."""
-    key = _key(q, k, v, mask, is_causal, scale)
-    call = _steps.chosen.get(key) or _choose(key, q, k, v, mask, is_causal, scale)
+    call = _steps.get((q, k, v), _facts(q, mask, is_causal, scale)) or _choose(q, k, v, mask, is_causal, scale)
     return call(q, k, v, mask)
 
 
@@ -61,7 +45,7 @@ def explained(
     if not q.ndim == k.ndim == v.ndim == 4 or order_of(q, k, v) is not None:
         return None
     added = attn_mask if mask is None else mask
-    call = _steps.chosen.get(_key(q, k, v, added, is_causal, q.shape[3] ** -0.5 if scale is None else scale))
+    call = _steps.get((q, k, v), _facts(q, added, is_causal, scale))
     if call is None:
         who = "a call races torch, which reads them where they lie, and the winner on copies"
     else:
@@ -69,15 +53,11 @@ def explained(
     return f"between rows of q, k or v: {who}"
 
 
-def _key(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Any:
-    strides = (q.stride(), k.stride(), v.stride())
-    kinds = (q.dtype, k.dtype, v.dtype, q.device, k.device, v.device)
-    return q.shape, k.shape, v.shape, *strides, *kinds, mask is None, is_causal, scale
+def _facts(q: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None) -> tuple[Any, ...]:
+    return mask is None, is_causal, q.shape[-1] ** -0.5 if scale is None else scale
 
 
-def _choose(
-    key: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float
-) -> Call:
+def _choose(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float) -> Call:
     gqa = q.shape[1] != k.shape[1]
     plain = not gqa and scale == q.shape[3] ** -0.5
 
@@ -91,15 +71,16 @@ def _choose(
             return F.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal)
         return F.scaled_dot_product_attention(q, k, v, mask, 0.0, is_causal, scale=scale, enable_gqa=gqa)
 
-    own_tensors = tuple(None if t is None else t.detach() for t in (q, k, v, mask))
+    facts = _facts(q, mask, is_causal, scale)
     # Of a cache that is nearly empty a race would draw all.
     if sum(map(_reach, (q, k, v))) > _REACH * (q.numel() + k.numel() + v.numel()):
-        return _steps.keep(key, theirs)
+        _steps.keep((q, k, v), facts, theirs)
+        return theirs
     problem = _warplap.attention_problem(q, k, v, mask, is_causal, scale)
     apart = "_".join(map(_apart, (q, k, v)))
-    chosen = _steps.choose(key, own_tensors, f"none,apart={apart}", own, theirs, problem)
+    chosen = _steps.choose((q, k, v), facts, f"none,apart={apart}", own, theirs, problem)
     if chosen is None and _warplap.mode() == "off" and not is_watched():
-        return _steps.keep(key, theirs)
+        _steps.keep((q, k, v), facts, theirs)
     return chosen or theirs
 
 

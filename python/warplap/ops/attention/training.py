@@ -11,12 +11,12 @@ from types import SimpleNamespace
 from typing import Any, Callable
 
 from ... import _warplap
-from ...operator.call.eager import PLAIN, casts, is_watched, keeps_gradients, modes, transform
+from ...operator.call.eager import PLAIN, is_watched, transform
 from ...operator.call.fallback import kernel_or_none
 from ...operator.checks import FLOATS, ordinary
 from ...operator.declare import make_node
 from ...operator.optional_torch import F, Tensor, torch
-from ...training.steps import Call, Steps, is_step
+from ...training.steps import Call, Steps
 from .calls import backward, forward, kernel_inputs, order_of
 
 # Gradients from the scores: of the context, and of what came in and went out.
@@ -77,7 +77,6 @@ class Training:
 
         self._again, self._node = again, make_node("attention", run_forward, run_backward)
         self._steps = Steps("train_attention", "qkv")
-        self._chosen = self._steps.chosen
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None, gqa: bool) -> Tensor:
         """softmax(scale · Q·Kᵀ) · V of four dimensions by torch, with its gradients."""
@@ -108,30 +107,11 @@ class Training:
     def direct(self, q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None, gqa: bool) -> Tensor | None:
         """The same of plain tensors that belong together by whoever won the step; None where it is not for this way to
         compute."""
-        wants_q, wants_k, wants_v = q.requires_grad, k.requires_grad, v.requires_grad
-        if not ((wants_q or wants_k or wants_v) and keeps_gradients()):
-            return None
-        try:
-            key = (
-                q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
-                wants_q, wants_k, wants_v, is_causal, scale, gqa, q.dtype, q.device,
-            )  # fmt: skip
-        except RuntimeError:  # what is sparse has no strides: refused in our words on the general way
-            return None
-        chosen = self._chosen.get(key) or self._choose(key, q, k, v, is_causal, scale, gqa)
-        if chosen is None or modes() or casts() or transform() is not None:
-            return None
-        try:
-            return chosen(q, k, v)
-        except NotImplementedError:
-            return None
-        except RuntimeError:
-            if is_step(q, k, v):
-                raise
-            return None  # what is wrong is said in our words on the general way
+        result: Tensor | None = self._steps.direct((q, k, v), (is_causal, scale, gqa), self._choose)
+        return result
 
     def _choose(
-        self, key: Any, q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None, gqa: bool
+        self, q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None, gqa: bool
     ) -> Call | None:
         kind, size = q.dtype, q.shape
         if not (kind in FLOATS and kind == k.dtype == v.dtype and len(size) == 4 and 0 not in size):
@@ -150,10 +130,13 @@ class Training:
                 return theirs(q, k, v)  # sums are added in any order here, and the copy engine fetches from 16 bytes on
             return self._node(q, k, v, None, problem, is_causal, factor)  # type: ignore[no-any-return]
 
-        chosen = self._steps.choose(key, (q, k, v), "none", own, theirs, f"{problem},lse=true")
-        if chosen is None and not is_watched():
-            return self._steps.keep(key, theirs) if _warplap.mode() == "off" else theirs
-        return chosen
+        tensors, facts = (q, k, v), (is_causal, scale, gqa)
+        chosen = self._steps.choose(tensors, facts, "none", own, theirs, f"{problem},lse=true")
+        if chosen is not None or is_watched():
+            return chosen
+        if _warplap.mode() == "off":
+            self._steps.keep(tensors, facts, theirs)
+        return theirs
 
 
 def _belong(q: torch.Size, k: torch.Size, v: torch.Size, gqa: bool) -> bool:

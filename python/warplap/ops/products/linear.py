@@ -10,14 +10,14 @@ from ...arrays import numpy as arrays
 from ...arrays.types import Array
 from ...operator import autocast
 from ...operator.activations import ACTIVATIONS, Activation
-from ...operator.call.eager import PLAIN, is_compiling, keeps_gradients, modes
+from ...operator.call.eager import PLAIN, is_compiling
 from ...operator.call.fallback import kernel_or_torch
 from ...operator.checks import check_activation, check_out, dims, floats, has_kernels, ordinary, wants
 from ...operator.declare import Operator
 from ...operator.layout import lines, rows
 from ...operator.optional_torch import F, Tensor, torch
 from ...operator.public import Public, compiling
-from ...training.steps import Call, Steps, is_step
+from ...training.steps import Call, Steps
 from .matmul import fit, product, sum_of_rows
 
 _direct, _direct_joined = _warplap.linear_direct, _warplap.linear_joined
@@ -195,40 +195,25 @@ def linear_node(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
 
 
 _steps = Steps("train_linear", "xwb", lambda x, w, bias: _warplap.linear_problem(rows(x), w, bias))
-_chosen = _steps.chosen
 
 
 def trained(x: Any, w: Any, bias: Any, activation: str | None) -> Any:
     """The layer over plain tensors by whoever won; None where it is not for this way to compute."""
-    wants_x, wants_w = x.requires_grad, w.requires_grad
-    size, wants_bias = (None, False) if bias is None else (bias.shape, bias.requires_grad)
-    if not ((wants_x or wants_w or wants_bias) and keeps_gradients()):
-        return None
-    key = x.shape, w.shape, size, wants_x, wants_w, wants_bias, activation, x.dtype, x.device
-    chosen = _chosen.get(key) or _choose(key, x, w, bias, activation)
-    if chosen is None or modes():
-        return None
-    try:
-        return chosen(x, w, bias)
-    except NotImplementedError:
-        return None
-    except RuntimeError:
-        if is_step(x, w, bias):
-            raise
-        return None  # what is wrong is said in our words on the general way
+    return _steps.direct((x, w, bias), (activation,), _choose)
 
 
-def _choose(key: Any, x: Tensor, w: Tensor, bias: Tensor | None, activation: str | None) -> Call | None:
+def _choose(x: Tensor, w: Tensor, bias: Tensor | None, activation: str | None) -> Call | None:
     if x.ndim == 0:
         return None
+    tensors, facts = (x, w, bias), (activation,)
     if activation is None:
-        return _steps.choose(key, (x, w, bias), "none", linear_node, F.linear)
+        return _steps.choose(tensors, facts, "none", linear_node, F.linear)
     finish = ACTIVATIONS.get(activation)
     if finish is None:
         return None
     own: Call = lambda x, w, bias: finish(linear_node(x, w, bias))
     theirs: Call = lambda x, w, bias: finish(F.linear(x, w, bias))
-    return _steps.choose(key, (x, w, bias), activation, own, theirs)
+    return _steps.choose(tensors, facts, activation, own, theirs)
 
 
 def of_tensors(

@@ -10,14 +10,14 @@ from ...arrays import numpy as arrays
 from ...arrays.types import Array
 from ...operator import autocast
 from ...operator.call.call_cache import prepared
-from ...operator.call.eager import PLAIN, is_compiling, keeps_gradients, modes
+from ...operator.call.eager import PLAIN, is_compiling
 from ...operator.call.fallback import kernel_or_torch
 from ...operator.checks import FLOATS, NAMES, check_out, floats, has_kernels, ordinary
 from ...operator.declare import Operator
 from ...operator.layout import lines, ones, rows
 from ...operator.optional_torch import Tensor, torch
 from ...operator.public import Public, compiling
-from ...training.steps import Call, Steps, is_step
+from ...training.steps import Call, Steps
 
 _into, _direct = _warplap.matmul_into, _warplap.matmul_direct
 
@@ -111,8 +111,8 @@ MATMUL = Operator("matmul(Tensor a, Tensor b) -> Tensor", _run, _shape, save=_sa
 INTO = Operator("matmul_out(Tensor a, Tensor b, Tensor(a!) out) -> ()", _run_into, lambda a, b, out: None)
 
 
-# Where gradients are wanted: straight to who won the whole step. A lookup and a call, by what decides who is fastest;
-# everything else (tensors that do not fit, somebody who traces) goes the general way.
+# Where gradients are wanted: straight to who won the whole step. Everything else (tensors that do not fit, somebody who
+# traces) goes the general way.
 
 
 def _node(a: Tensor, b: Tensor) -> Tensor:
@@ -124,32 +124,17 @@ def _node(a: Tensor, b: Tensor) -> Tensor:
 
 
 _steps = Steps("train_matmul", "ab", lambda a, b: problem(a, b))
-_chosen = _steps.chosen
 
 
 def _trained(a: Any, b: Any) -> Any:
     """The product of plain tensors by whoever won; None where it is not for this way to compute."""
-    wants_a, wants_b = a.requires_grad, b.requires_grad
-    if not ((wants_a or wants_b) and keeps_gradients()):
-        return None
-    key = a.shape, b.shape, wants_a, wants_b, a.dtype, a.device
-    chosen = _chosen.get(key) or _choose(key, a, b)
-    if chosen is None or modes():  # who traces with torch.jit has sizes that no key knows
-        return None
-    try:
-        return chosen(a, b)
-    except NotImplementedError:
-        return None
-    except RuntimeError:
-        if is_step(a, b):
-            raise
-        return None  # what is wrong is said in our words on the general way
+    return _steps.direct((a, b), (), _choose)
 
 
-def _choose(key: Any, a: Tensor, b: Tensor) -> Call | None:
+def _choose(a: Tensor, b: Tensor) -> Call | None:
     if a.ndim == 0 or not 1 <= b.ndim <= 2:  # batches are torch's own
         return None
-    return _steps.choose(key, (a, b), "none", _node, torch.matmul)
+    return _steps.choose((a, b), (), "none", _node, torch.matmul)
 
 
 # Batches on both sides.

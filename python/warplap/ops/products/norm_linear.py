@@ -12,7 +12,6 @@ from ...arrays.types import Array
 from ...operator import autocast
 from ...operator.activations import Activation
 from ...operator.call.call_cache import layout_call, prepared
-from ...operator.call.direct import KnownCalls
 from ...operator.call.eager import PLAIN, is_compiling
 from ...operator.call.fallback import kernel_or_none
 from ...operator.checks import check_activation, floats, has_kernels, ordinary, wants
@@ -113,7 +112,7 @@ def _call(
 
 
 # By how a caller's tensors lie, before the gain is folded into the weights.
-_known: KnownCalls[_warplap.Prepared] = KnownCalls()
+_known = _warplap.CallCache("direct")
 
 
 def _direct(
@@ -128,7 +127,7 @@ def _direct(
         if len(shape) != 2:
             n = w.shape[0]
             x, residual, times = x.view(-1, shape[-1]), *(t if t is None else t.view(-1, n) for t in (residual, times))
-        ready = _known.of((x, w, gain, up, bias, residual, times), (activation, eps))
+        ready = _known.get((x, w, gain, up, bias, residual, times), (activation, eps))
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):  # the general way says what is wrong
         return None
     if ready is None:

@@ -18,13 +18,13 @@ use warplap_cuda::{
     Stream, Workspaces,
 };
 
-use super::mma_tf32::MmaTf32;
+use super::mma::MmaTf32;
 use super::plan::BsrKernelSpec;
 use super::simt_f32::SimtF32;
 use super::turned::Turned;
-use super::wgmma_fill::Fill;
-use super::wgmma_swapab::SwapAb;
-use super::wgmma_union::Union;
+use super::wgmma::Fill;
+use super::wgmma::SwapAb;
+use super::wgmma::Union;
 use crate::bsr::{Bsr, BsrProblem, Factor, SLOTS, addend};
 use crate::cuda::own::{Aligns, addresses};
 use crate::cuda::plan::axis;

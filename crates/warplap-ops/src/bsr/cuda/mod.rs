@@ -5,22 +5,15 @@ mod checked;
 mod cusparse_bsr;
 mod densify;
 mod launch;
-mod mma_rows;
-mod mma_tf32;
+mod mma;
 mod order;
 mod plan;
 mod queue;
 mod reference;
 mod right;
 mod simt_f32;
-mod thin_mma;
-mod thin_rows;
 mod turned;
-mod wgmma_fill;
-mod wgmma_pack;
-mod wgmma_swapab;
-mod wgmma_thin;
-mod wgmma_union;
+mod wgmma;
 mod widened;
 
 use std::sync::Arc;
@@ -37,16 +30,16 @@ use launch::OverBlocks;
 pub fn catalog() -> Catalog<Bsr, Cuda> {
     Catalog::new(Arc::new(OverBlocks(reference::Reference)))
         .with_oracle(Arc::new(right::Right))
-        .with(Arc::new(OverBlocks(wgmma_union::Union)))
-        .with(Arc::new(OverBlocks(wgmma_swapab::SwapAb)))
-        .with(Arc::new(OverBlocks(wgmma_fill::Fill)))
-        .with(Arc::new(OverBlocks(wgmma_pack::Pack)))
-        .with(Arc::new(OverBlocks(wgmma_thin::Thin)))
-        .with(Arc::new(OverBlocks(thin_mma::ThinMma)))
-        .with(Arc::new(OverBlocks(thin_rows::ThinRows)))
-        .with(Arc::new(OverBlocks(mma_rows::MmaRows)))
+        .with(Arc::new(OverBlocks(wgmma::Union)))
+        .with(Arc::new(OverBlocks(wgmma::SwapAb)))
+        .with(Arc::new(OverBlocks(wgmma::Fill)))
+        .with(Arc::new(OverBlocks(wgmma::Pack)))
+        .with(Arc::new(OverBlocks(wgmma::Thin)))
+        .with(Arc::new(OverBlocks(mma::ThinMma)))
+        .with(Arc::new(OverBlocks(mma::ThinRows)))
+        .with(Arc::new(OverBlocks(mma::MmaRows)))
         .with(Arc::new(OverBlocks(simt_f32::SimtF32)))
-        .with(Arc::new(OverBlocks(mma_tf32::MmaTf32)))
+        .with(Arc::new(OverBlocks(mma::MmaTf32)))
         .with(Arc::new(blocked_ell::BlockedEll))
         .with(Arc::new(densify::Densify))
         .with(Arc::new(cusparse_bsr::CusparseBsr))
@@ -63,16 +56,16 @@ mod tests {
     use crate::cuda::compiling;
 
     const TWINS: [&dyn BsrKernelSpec; 10] = [
-        &super::wgmma_union::Union,
-        &super::wgmma_pack::Pack,
-        &super::wgmma_fill::Fill,
+        &super::wgmma::Union,
+        &super::wgmma::Pack,
+        &super::wgmma::Fill,
         &super::simt_f32::SimtF32,
-        &super::wgmma_swapab::SwapAb,
-        &super::mma_tf32::MmaTf32,
-        &super::mma_rows::MmaRows,
-        &super::thin_rows::ThinRows,
-        &super::thin_mma::ThinMma,
-        &super::wgmma_thin::Thin,
+        &super::wgmma::SwapAb,
+        &super::mma::MmaTf32,
+        &super::mma::MmaRows,
+        &super::mma::ThinRows,
+        &super::mma::ThinMma,
+        &super::wgmma::Thin,
     ];
 
     const PROBLEMS: [&str; 39] = [

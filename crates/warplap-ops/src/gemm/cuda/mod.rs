@@ -9,12 +9,7 @@ mod plan;
 mod reference;
 mod right;
 mod simt;
-mod wgmma_coop;
-mod wgmma_pingpong;
-mod wgmma_splitk;
-mod wgmma_streamk;
-mod wgmma_swapab;
-mod wgmma_tf32;
+mod wgmma;
 
 use std::sync::Arc;
 
@@ -31,15 +26,15 @@ use paired::Paired;
 /// The own kernels, in the order of ties.
 const TWINS: [&dyn CudaKernelSpec<GemmProblem>; 10] = [
     &Normed(reference::Reference),
-    &Normed(wgmma_coop::Coop),
-    &Normed(wgmma_pingpong::Pingpong),
-    &Normed(wgmma_splitk::Splitk),
-    &wgmma_swapab::Swapab,
+    &Normed(wgmma::Coop),
+    &Normed(wgmma::Pingpong),
+    &Normed(wgmma::Splitk),
+    &wgmma::Swapab,
     &Normed(Paired(gemv::Gemv)),
     &Normed(mma_sync::MmaSync),
     &Normed(Paired(simt::Simt)),
-    &Normed(wgmma_streamk::Streamk),
-    &Normed(Paired(wgmma_tf32::WgmmaTf32)),
+    &Normed(wgmma::Streamk),
+    &Normed(Paired(wgmma::WgmmaTf32)),
 ];
 
 /// Who may race: the reference, the library, then the other kernels.

@@ -10,16 +10,16 @@ use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, SMALL_BLOCKS, Source};
 
-use super::plan::{
+use crate::bsr::BsrProblem;
+use crate::bsr::cuda::plan::{
     BsrKernelSpec, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, dealt, facts, is_wide,
     no_small_blocks, persistent, scale_arguments,
 };
-use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, CudaKernelSpec, Plan, axis, int, stages};
 use crate::gemm::Layout;
 
 /// The transposed product.
-pub(super) struct SwapAb;
+pub(crate) struct SwapAb;
 
 /// Warpgroups that multiply.
 const LINES: u64 = 2;

@@ -9,11 +9,11 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, Source};
 
-use super::plan::{
+use crate::bsr::BsrProblem;
+use crate::bsr::cuda::plan::{
     B, BsrKernelSpec, C, COL_IDX, ROW_PTR, b_col_map, facts, is_half, no_square, no_tma, scale_arguments, spec,
     values_map,
 };
-use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, axis, int};
 use crate::gemm::Layout;
 
@@ -24,7 +24,7 @@ const FEW: std::ops::RangeInclusive<u64> = 9..=256;
 const TILES: [u64; 4] = [16, 32, 64, 128];
 
 /// A row's blocks all at once.
-pub(super) struct Thin;
+pub(crate) struct Thin;
 
 /// The narrowest tile that holds all columns, and the next narrower one.
 fn tiles(p: &BsrProblem) -> impl Iterator<Item = u64> {

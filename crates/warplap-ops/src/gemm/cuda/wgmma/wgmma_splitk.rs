@@ -9,12 +9,12 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, ONE_B, Side, epilogue, facts, map, no_tma, sizes, tiles};
 use crate::cuda::plan::{CudaKernelSpec, Grid, Operand, Plan, axis, panel, stages};
+use crate::gemm::cuda::plan::{HEADERS, ONE_B, Side, epilogue, facts, map, no_tma, sizes, tiles};
 use crate::gemm::{GemmProblem, Layout};
 
 /// K cut between the blocks of a cluster.
-pub(super) struct Splitk;
+pub(crate) struct Splitk;
 
 impl CudaKernelSpec<GemmProblem> for Splitk {
     fn id(&self) -> &'static str {

@@ -9,15 +9,15 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, SMALL_BLOCKS, Source};
 
-use super::plan::{
+use crate::bsr::BsrProblem;
+use crate::bsr::cuda::plan::{
     BsrKernelSpec, COL_IDX, MARGIN, ORDER, ROW_PTR, b_map, c_map, facts, is_wide, no_rows, no_small_blocks, persistent,
     scale_arguments, values_map,
 };
-use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, CudaKernelSpec, Plan, axis, int, stages};
 
 /// Small blocks in tall tiles.
-pub(super) struct Pack;
+pub(crate) struct Pack;
 
 /// Below this share of blocks it was ahead of the others on an H200.
 const FEW: f64 = 0.03;

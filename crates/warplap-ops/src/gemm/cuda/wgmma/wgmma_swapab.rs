@@ -8,15 +8,15 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{
-    HEADERS, Side, columns, epilogue, facts, find_factors, map, no_tma, pointer, second, sizes, weights,
-};
 use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Operand, Plan, axis, int, stages};
 use crate::cuda::scratch::Need;
+use crate::gemm::cuda::plan::{
+    HEADERS, Side, columns, epilogue, facts, find_factors, map, no_tma, pointer, second, sizes, weights,
+};
 use crate::gemm::{GemmProblem, Layout};
 
 /// Weights on the wide side, rows of A on the narrow one.
-pub(super) struct Swapab;
+pub(crate) struct Swapab;
 
 /// The share of resident blocks that have work in the last wave.
 fn fill(p: &GemmProblem, [bw, split, ctas]: [u64; 3], multiprocessors: u64) -> f64 {

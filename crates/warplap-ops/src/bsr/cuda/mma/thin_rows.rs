@@ -8,8 +8,8 @@ use warplap_core::space::{Axis, Config, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, SCALED, Source};
 
-use super::plan::{B, BsrKernelSpec, C, COL_IDX, ROW_PTR, VALUES, facts, no_usual_blocks, scale_arguments};
 use crate::bsr::BsrProblem;
+use crate::bsr::cuda::plan::{B, BsrKernelSpec, C, COL_IDX, ROW_PTR, VALUES, facts, no_usual_blocks, scale_arguments};
 use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, axis, int};
 use crate::gemm::Layout;
 
@@ -20,7 +20,7 @@ const FEW: u64 = 16;
 const SUMS: u64 = 64;
 
 /// A few rows of a block row a CTA.
-pub(super) struct ThinRows;
+pub(crate) struct ThinRows;
 
 /// Lines of a block that a warp reads at once.
 fn tall(p: &BsrProblem) -> u64 {

@@ -10,13 +10,13 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, ONE_B, Side, epilogue, facts, map, no_tma, sizes};
 use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Operand, Plan, axis, panel, stages};
 use crate::cuda::scratch::Need;
+use crate::gemm::cuda::plan::{HEADERS, ONE_B, Side, epilogue, facts, map, no_tma, sizes};
 use crate::gemm::{GemmProblem, Layout};
 
 /// Equal shares of all the blocks of K.
-pub(super) struct Streamk;
+pub(crate) struct Streamk;
 
 /// Tiles worth trying: BM, BN, panels of C staged at once.
 const TILES: [[i64; 3]; 2] = [[128, 256, 2], [128, 128, 2]];
@@ -135,7 +135,7 @@ mod tests {
             ("gemm:m=8192,n=8192,k=8192,dtype=f16", Fit::LOW),
             ("gemm:m=16,n=4096,k=4096,dtype=f16", Fit::LOW),
         ] {
-            assert_eq!(Streamk.fit(&super::super::super::Gemm::parse(text).unwrap(), &chip), fit, "{text}");
+            assert_eq!(Streamk.fit(&crate::gemm::Gemm::parse(text).unwrap(), &chip), fit, "{text}");
         }
     }
 

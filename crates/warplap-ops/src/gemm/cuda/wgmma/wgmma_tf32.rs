@@ -10,12 +10,12 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{HEADERS, Side, epilogue, facts, map, pointer, rounded, sizes, tiles};
 use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, axis, stages};
+use crate::gemm::cuda::plan::{HEADERS, Side, epilogue, facts, map, pointer, rounded, sizes, tiles};
 use crate::gemm::{GemmProblem, Layout};
 
 /// One operand from registers.
-pub(super) struct WgmmaTf32;
+pub(crate) struct WgmmaTf32;
 
 /// Tiles worth trying: rows of the first operand, rows of the second.
 const TILES: [[i64; 2]; 4] = [[128, 256], [128, 192], [128, 128], [64, 128]];

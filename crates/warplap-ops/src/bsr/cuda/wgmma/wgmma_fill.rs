@@ -10,16 +10,16 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, SCALED, SMALL_BLOCKS, Source};
 
-use super::plan::{
+use crate::bsr::BsrProblem;
+use crate::bsr::cuda::plan::{
     BsrKernelSpec, COL_IDX, MARGIN, ORDER, ROW_PTR, VALUES, b_col_map, b_map, c_map, dealt, facts, is_half, is_wide,
     no_tma, persistent, scale_arguments,
 };
-use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, CudaKernelSpec, Plan, axis, int, stages};
 use crate::gemm::Layout;
 
 /// Tiles of A from blocks and zeros.
-pub(super) struct Fill;
+pub(crate) struct Fill;
 
 /// Rows and columns of a tile that won somewhere on an H200.
 const TILES: [[i64; 2]; 2] = [[128, 256], [64, 128]];

@@ -8,15 +8,15 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{
+use crate::cuda::plan::{CudaKernelSpec, Grid, Operand, Plan, axis, panel, stages};
+use crate::gemm::cuda::plan::{
     HEADERS, SQUARES, Side, columns, epilogue, facts, find_factors, map, no_tma, second, sizes, tiles, weights,
     with_squares,
 };
-use crate::cuda::plan::{CudaKernelSpec, Grid, Operand, Plan, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
 /// Warpgroups cooperating on a tile.
-pub(super) struct Coop;
+pub(crate) struct Coop;
 
 /// Tiles that won somewhere on an H200: BM, BN, consumers, panels of C staged at once.
 const LARGE: [[i64; 4]; 3] = [[128, 256, 2, 4], [128, 256, 2, 2], [128, 192, 2, 1]];

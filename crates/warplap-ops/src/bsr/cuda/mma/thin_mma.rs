@@ -9,8 +9,10 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{AMPERE, Chip, ELEMENT, SCALED, Source};
 
-use super::plan::{B, BsrKernelSpec, C, COL_IDX, ROW_PTR, VALUES, facts, is_half, no_usual_blocks, scale_arguments};
 use crate::bsr::BsrProblem;
+use crate::bsr::cuda::plan::{
+    B, BsrKernelSpec, C, COL_IDX, ROW_PTR, VALUES, facts, is_half, no_usual_blocks, scale_arguments,
+};
 use crate::cuda::plan::{Argument, CudaKernelSpec, Grid, Plan, axis, int};
 use crate::gemm::Layout;
 
@@ -24,7 +26,7 @@ const TILES: [u64; 2] = [64, 32];
 const SUMS: u64 = 64;
 
 /// A few rows of a block row a CTA.
-pub(super) struct ThinMma;
+pub(crate) struct ThinMma;
 
 /// The tiles of columns that a problem has a choice of.
 fn tiles(p: &BsrProblem) -> Vec<u64> {

@@ -8,16 +8,16 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, ELEMENT, HOPPER, QUANT, QUANT_HOPPER, SCALED, Source};
 
-use super::plan::{
+use crate::bsr::BsrProblem;
+use crate::bsr::cuda::plan::{
     B, BsrKernelSpec, COL_IDX, MARGIN, ORDER, QUEUE, ROW_PTR, SKEWED, VALUES, b_col_map, b_map, bytes_map, c_map,
     facts, is_half, is_wide, no_tma, persistent, scale_arguments, values_map,
 };
-use crate::bsr::BsrProblem;
 use crate::cuda::plan::{Argument, CudaKernelSpec, Plan, axis, int, stages};
 use crate::gemm::Layout;
 
 /// Lines that share slabs of B.
-pub(super) struct Union;
+pub(crate) struct Union;
 
 /// Lines of a block, columns, blocks on a multiprocessor: what won somewhere on an H200. The first is for many tiles.
 const LARGE: [[i64; 3]; 5] = [[2, 256, 1], [4, 128, 1], [1, 128, 2], [2, 128, 1], [2, 192, 1]];
@@ -148,9 +148,9 @@ impl BsrKernelSpec for Union {
 mod tests {
     use warplap_core::op::Op;
 
-    use super::super::{densify, reference, right, turned};
     use super::*;
     use crate::bsr::Bsr;
+    use crate::bsr::cuda::{densify, reference, right, turned};
     use crate::cuda::compiling;
 
     #[test]

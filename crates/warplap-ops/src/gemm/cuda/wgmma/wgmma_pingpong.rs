@@ -8,15 +8,15 @@ use warplap_core::space::{Axis, Config, Rule, Space};
 use warplap_core::variant::Fit;
 use warplap_cuda::{Chip, Source};
 
-use super::plan::{
+use crate::cuda::plan::{CudaKernelSpec, Grid, Operand, Plan, axis, panel, stages};
+use crate::gemm::cuda::plan::{
     HEADERS, SQUARES, Side, columns, epilogue, facts, find_factors, map, no_tma, second, sizes, tiles, weights,
     with_squares,
 };
-use crate::cuda::plan::{CudaKernelSpec, Grid, Operand, Plan, axis, panel, stages};
 use crate::gemm::{GemmProblem, Layout};
 
 /// Two warpgroups taking turns.
-pub(super) struct Pingpong;
+pub(crate) struct Pingpong;
 
 impl CudaKernelSpec<GemmProblem> for Pingpong {
     fn id(&self) -> &'static str {
