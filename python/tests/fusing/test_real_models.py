@@ -13,6 +13,8 @@ from conftest import near
 from fuse_graphs import uncompiled  # noqa: F401
 
 import warplap
+from warplap.fusing.matching.node_kinds import word
+from warplap.fusing.plan import Plan
 from warplap.fusing.race import forms
 
 transformers = pytest.importorskip("transformers")
@@ -229,3 +231,62 @@ def test_what_wins_in_a_layer_is_taken_in_all_of_them(uncompiled, monkeypatch):
     ((layer, inner, whole),) = seen
     assert layer.copies >= 4 and len(whole.covers) >= layer.copies * len(inner.covers)
     assert fused.decisions[0].winner is whole
+
+
+def masks_of(model, **inputs):
+    """What attention of a model is told by, and whether the answer stays the same."""
+    said = []
+
+    def compiler(module, _):
+        Plan(module)
+        calls = [node for node in module.graph.nodes if word(node) == "attention"]
+        said.extend((node.kwargs["attn_mask"] is None, node.kwargs["is_causal"]) for node in calls)
+        return module.forward
+
+    with torch.no_grad():
+        near(torch.compile(model, backend=compiler)(**inputs).logits, model(**inputs).logits, 1e-5)
+    return set(said)
+
+
+def mistral(window):
+    config = transformers.MistralConfig(
+        hidden_size=64, intermediate_size=128, num_attention_heads=4, num_key_value_heads=2, vocab_size=97,
+        num_hidden_layers=2, sliding_window=window,
+    )  # fmt: skip
+    torch.manual_seed(3)
+    return transformers.MistralForCausalLM(config).eval()
+
+
+CAUSAL, NOTHING, MATRIX = (True, True), (True, False), (False, False)
+
+
+@pytest.mark.parametrize(
+    "make, inputs, expected",
+    [
+        (llama, {"use_cache": False}, CAUSAL),
+        (llama, {"use_cache": True}, CAUSAL),
+        (llama, {"use_cache": False, "attention_mask": torch.tensor([[0, 0] + 10 * [1], 12 * [1]])}, MATRIX),
+        (llama, {"use_cache": False, "position_ids": torch.tensor([[*range(6), *range(6)]])}, MATRIX),
+        (lambda: mistral(40), {"use_cache": False}, CAUSAL),
+        (lambda: mistral(4), {"use_cache": False}, MATRIX),
+        (bert, {}, NOTHING),
+    ],
+    ids=["llama", "cache", "padding", "packed", "wide window", "narrow window", "bert"],
+)  # fmt: skip
+def test_masks_that_no_input_reaches_are_told_by_name(make, inputs, expected, compiled):
+    assert masks_of(make(), input_ids=words(1 if "position_ids" in inputs else 2), **inputs) == {expected}
+
+
+def test_a_mask_that_is_changed_in_place_stays(compiled):
+    def attend(q, rows):
+        mask = torch.ones(12, 12, dtype=torch.bool).tril()
+        mask[:, :rows.shape[0]] = True
+        return F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+
+    def compiler(module, _):
+        Plan(module)
+        assert all(node.kwargs["attn_mask"] is not None for node in module.graph.nodes if word(node) == "attention")
+        return module.forward
+
+    q = torch.randn(1, 2, 12, 16)
+    near(torch.compile(attend, backend=compiler)(q, torch.ones(4)), attend(q, torch.ones(4)), 1e-5)

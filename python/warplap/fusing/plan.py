@@ -15,6 +15,7 @@ from .. import _warplap
 from ..callables.harness import tolerance_of
 from ..operator import autocast
 from .matching import calls
+from .matching.constant_masks import name_masks
 from .matching.match import Match
 from .matching.node_kinds import acts, draws, is_spare, is_view, label, value
 from .matching.patterns import fusion_matches
@@ -41,7 +42,7 @@ class Plan:
         self.module, self.frozen = module, frozen
         if _calm(module.graph, lambda node: not draws(node)):  # as in inference, where it would hide what is around it
             module.recompile()
-        if _without_spare(module.graph):
+        if name_masks(module.graph) + _without_spare(module.graph):
             module.recompile()
         self.nodes = [n for n in module.graph.nodes if n.op not in ("placeholder", "output", "get_attr")]
         self.draws = any(draws(n) for n in self.nodes)

@@ -98,20 +98,20 @@ def acts(node: Node) -> bool:
     if (name.endswith("_") and not name.endswith("__")) or name.startswith(("_enter", "_exit", "_set_", "__set")):
         return True
     # Whoever is called for nothing that is read, and is not torch's, does something that is not seen here.
-    return not node.users and not _is_of_torch(node)
+    return not node.users and not is_of_torch(node)
 
 
 def is_spare(node: Node) -> bool:
     """Whether nobody reads what it computes: transformers' masks leave such nodes in every graph."""
     if node.users or node.op not in ("call_function", "call_method") or acts(node) or draws(node):
         return False
-    return _is_of_torch(node) and not label(node).startswith(_CHECKS)
+    return is_of_torch(node) and not label(node).startswith(_CHECKS)
 
 
 _CHECKS = ("_assert", "_check", "_constrain", "_functional_assert", "sym_constrain", "_log_api")
 
 
-def _is_of_torch(node: Node) -> bool:
+def is_of_torch(node: Node) -> bool:
     module = str(getattr(node.target, "__module__", None) or "").partition(".")[0]
     return node.op == "call_method" or module in ("torch", "_operator", "math", "builtins")
 

@@ -25,7 +25,8 @@ _REACH = 4
 def direct(q: Any, k: Any, v: Any, is_causal: bool, scale: float | None, gqa: bool) -> Any:
     """By whoever was chosen for tensors like these, without torch's dispatcher; None where nobody was, or where
     somebody wants to see it. All are plain tensors."""
-    if not len(_steps) or not (gqa or q.shape[1] == k.shape[1]):
+    fits = len(_steps) and q.ndim == k.ndim == v.ndim == 4 and (gqa or q.shape[1] == k.shape[1])
+    if not fits:
         return None
     call = _steps.get((q, k, v), _facts(q, None, is_causal, scale))
     return None if call is None else call(q, k, v)

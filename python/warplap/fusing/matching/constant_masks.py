@@ -1,0 +1,147 @@
+"""Masks that are the same for every input. transformers computes a causal mask from ``arange`` wherever a model is
+traced, and attention that is handed a mask takes several times as long as attention that is told to be causal. A mask
+that no input reaches is computed once, while the graph is planned, and attention is told what it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, Node
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ...callables import race
+from .node_kinds import acts, argument, draws, is_of_torch, value, word
+
+# Elements of a mask beyond which it stays as it is.
+_MOST = 1 << 28
+
+_PLACES = {"attn_mask": 3, "is_causal": 5, "enable_gqa": 7}
+
+
+def name_masks(graph: Graph) -> int:
+    """Tells attention of constant masks what they are, and takes copies of keys and values for groups of heads out
+    where the mask was all that asked for them; how many calls were changed."""
+    calls = [node for node in graph.nodes if word(node) == "attention" and isinstance(_mask(node), Node)]
+    if not calls or race.capturing():
+        return 0
+    constant = _constants(graph)
+    known: dict[Any, str | None] = {}
+    changed = 0
+    for node in calls:
+        mask, q, k = _mask(node), value(node.args[0]), value(argument(node, 1, "key"))
+        if mask not in constant or q is None or k is None or argument(node, 5, "is_causal", False) is not False:
+            continue
+        key = mask, q.shape[-2], k.shape[-2]
+        if key not in known:
+            known[key] = _what(mask, constant, *key[1:])
+        if known[key] is not None:
+            _put(node, attn_mask=None, is_causal=known[key] == "causal")
+            _group(node)
+            changed += 1
+    return changed
+
+
+def _mask(node: Node) -> Any:
+    return argument(node, 3, "attn_mask")
+
+
+def _constants(graph: Graph) -> set[Node]:
+    """Nodes that no input, weight, chance or state reaches. None, where one of them is changed in place."""
+    constant: set[Node] = set()
+    for node in graph.nodes:
+        if acts(node) and any(read in constant for read in node.all_input_nodes):
+            return set()
+        if node.op not in ("call_function", "call_method") or not is_of_torch(node) or acts(node) or draws(node):
+            continue
+        if all(read in constant for read in node.all_input_nodes) and isinstance(value(node), Tensor):
+            constant.add(node)
+    return constant
+
+
+def _what(mask: Node, constant: set[Node], rows: Any, columns: Any) -> str | None:
+    """``causal``, ``all`` where nothing is masked, or None for any other mask."""
+    seen = value(mask)
+    sizes = (rows, columns, *(seen.shape if seen is not None else ()))
+    if seen is None or seen.dtype != torch.bool or not all(type(n) is int for n in sizes):
+        return None
+    lead = [n for n, stride in zip(seen.shape[:-2], seen.stride()) if stride]
+    if seen.ndim < 2 or torch.Size(lead).numel() * rows * columns > _MOST:
+        return None
+    try:
+        with _disable_current_modes(), torch.no_grad():
+            actual = _computed(mask, {})
+            for dim, stride in enumerate(actual.stride()[:-2]):
+                actual = actual if stride else actual.narrow(dim, 0, 1)
+            if bool(actual.all()):
+                return "all"
+            causal = torch.ones(rows, columns, dtype=torch.bool, device=actual.device).tril_()
+            same = actual.shape[-2:] == causal.shape and bool((actual == causal).all())
+            return "causal" if same else None
+    except RuntimeError:  # no memory, or a device that is not here
+        return None
+
+
+def _computed(node: Node, known: dict[Node, Any]) -> Any:
+    """A constant, computed."""
+    for read in node.all_input_nodes:
+        if read not in known:
+            known[read] = _computed(read, known)
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: known[n])
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+def _put(node: Node, **arguments: Any) -> None:
+    """Sets arguments of attention, wherever the call has them."""
+    args, kwargs = list(node.args), dict(node.kwargs)
+    for name, new in arguments.items():
+        if _PLACES[name] < len(args):
+            args[_PLACES[name]] = new
+        else:
+            kwargs[name] = new
+    node.args, node.kwargs = tuple(args), kwargs
+
+
+def _group(node: Node) -> None:
+    """Keys and values as they were before each was copied for the heads of its group: without a mask, torch's kernels
+    for half types on a GPU read them where they lie."""
+    q = value(node.args[0])
+    if q is None or not q.is_cuda or q.dtype not in (torch.float16, torch.bfloat16):
+        return
+    places = [("key", 1), ("value", 2)]
+    once = [_before_copies(argument(node, place, name)) for name, place in places]
+    if any(t is None for t in once) or argument(node, 7, "enable_gqa", False) is not False:
+        return
+    args, kwargs = list(node.args), dict(node.kwargs)
+    for (name, place), t in zip(places, once):
+        if place < len(args):
+            args[place] = t
+        else:
+            kwargs[name] = t
+    node.args, node.kwargs = tuple(args), kwargs
+    _put(node, enable_gqa=True)
+
+
+def _before_copies(node: Any) -> Node | None:
+    """What ``x[:, :, None].expand(…).reshape(…)`` copies for each head of a group."""
+    chain = [node]
+    for name in ("reshape", "expand"):
+        last = chain[-1]
+        if not isinstance(last, Node) or last.op != "call_method" or last.target != name:
+            return None
+        chain.append(last.args[0])
+    spread, inner = value(chain[1]), chain[2]
+    if not isinstance(inner, Node) or getattr(inner.target, "__name__", "") != "getitem":
+        return None
+    x = inner.args[0]
+    own, out = value(x), value(node)
+    if own is None or out is None or spread is None or own.ndim != 4 or spread.ndim != 5:
+        return None
+    batch, heads, length, depth = own.shape
+    copies = spread.shape[2]
+    shapes = value(inner).shape, spread.shape, out.shape  # type: ignore[union-attr]
+    one = (batch, heads, 1, length, depth), (batch, heads, copies, length, depth), (batch, heads * copies, length, depth)
+    return x if shapes == one else None  # type: ignore[return-value]
