@@ -40,6 +40,8 @@ impl Address {
             match part.split_once('=') {
                 Some(("near", path)) => near = Some(directory(path)?),
                 Some(("sslrootcert", path)) => authorities = Some(directory(path)?),
+                // Whoever encrypts holds the server to its name and its authority here.
+                Some(("sslmode", "verify-full" | "verify-ca")) => rest.push("sslmode=require"),
                 _ => rest.push(part),
             }
         }
@@ -162,6 +164,9 @@ mod tests {
         assert_eq!(mode("postgres://a@%2Frun%2Fpostgresql/d"), SslMode::Disable);
         assert_eq!(mode("postgres://a@localhost,far.example/d"), SslMode::Require);
         assert_eq!(mode("postgres://a@far.example/d?sslmode=disable"), SslMode::Disable);
+        for checked in ["verify-full", "verify-ca", "require"] {
+            assert_eq!(mode(&format!("postgres://a@localhost/d?sslmode={checked}")), SslMode::Require);
+        }
         assert!(Address::read("postgres://a@far.example/d?sslmode=prefer").unwrap_err().contains("require"));
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::error::FarError;
 use super::line::Line;
+use super::rest::PATIENCE;
 
 /// Between two tries, at the least and at the most. In between it is a share of what was waited already: a thousand
 /// that wait for one key do not keep the server busy, and one of them is always about to try.
@@ -17,8 +18,8 @@ const SHARE: u32 = 10;
 /// Who comes back after so long waits anew.
 const FORGOTTEN: Duration = Duration::from_secs(5);
 
-/// How long one try may take, connecting included: whoever tries is about to spend seconds on a race.
-const TRY: Duration = Duration::from_secs(3);
+/// How long a server with no session to spare is asked for one: whoever tries is about to spend seconds on a race.
+const BUSY: Duration = Duration::from_secs(3);
 
 /// The flights of this process.
 pub(crate) struct Flights {
@@ -57,13 +58,13 @@ impl Flights {
 
     /// Tries until it is free or the time is up; `None`: somebody else has it.
     pub(crate) fn take(&self, number: i64, wait: Duration) -> Result<Option<Box<dyn Send>>, FarError> {
-        let (until, busy_until) = (Instant::now() + wait, Instant::now() + TRY);
+        let (until, busy_until) = (Instant::now() + wait, Instant::now() + BUSY);
         loop {
             if locked(&self.ours).insert(number) {
                 let mut held = Held { line: self.line.clone(), ours: self.ours.clone(), number, inputs: true };
                 // Counted before it is there, so that the line is not hung up in between.
                 self.line.held.fetch_add(1, Ordering::AcqRel);
-                let got = self.line.ask(TRY, move |session| {
+                let got = self.line.ask(PATIENCE, move |session| {
                     session.rows("select pg_try_advisory_lock($1)", &[&number]).map(|rows| rows[0].get::<_, bool>(0))
                 });
                 match got {

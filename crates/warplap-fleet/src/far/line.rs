@@ -1,7 +1,7 @@
 //! A line to the far side: questions come in from any thread, one thread of ours owns the connection, and answers go out
 //! within a patience. It connects when it is first asked and hangs up when nobody asks for a while.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,11 +22,13 @@ pub(crate) struct Line {
     thread: Mutex<Option<(u32, Sender<Question>)>>,
     /// How much is held on the connection: it is not closed while there is anything.
     pub(crate) held: Arc<AtomicUsize>,
+    /// Set where an answer came and whoever asked had gone.
+    pub(crate) late: Arc<AtomicBool>,
 }
 
 impl Line {
     pub(crate) fn to(address: Address) -> Line {
-        Line { address: Arc::new(address), thread: Mutex::default(), held: Arc::default() }
+        Line { address: Arc::new(address), thread: Mutex::default(), held: Arc::default(), late: Arc::default() }
     }
 
     /// Asks, and waits no longer than this for the answer. On a connection that turns out to be gone it is asked a second
@@ -36,10 +38,13 @@ impl Line {
         patience: Duration,
         mut question: impl FnMut(&mut Session) -> Result<T, postgres::Error> + Send + 'static,
     ) -> Result<T, FarError> {
-        let (answer, heard) = channel();
+        let ((answer, heard), late) = (channel(), self.late.clone());
         self.send(Box::new(move |session, address| {
-            // Whoever asked may have gone by now.
-            let _ = answer.send(answered(session, address, &mut question));
+            let result = answered(session, address, &mut question);
+            let is_answer = result.is_ok();
+            if answer.send(result).is_err() && is_answer {
+                late.store(true, Ordering::Release);
+            }
         }));
         match heard.recv_timeout(patience) {
             Ok(answer) => answer,

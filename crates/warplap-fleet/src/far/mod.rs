@@ -13,12 +13,13 @@ mod rest;
 pub mod roster;
 pub mod sealed;
 pub mod session;
+mod silence;
 pub mod tables;
 pub mod wants;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use warplap_core::fingerprint::Fingerprint;
 use warplap_core::key::Key;
@@ -32,7 +33,8 @@ pub use session::Session;
 use flights::Flights;
 use line::Line;
 use post::Post;
-use rest::Rest;
+use rest::{PATIENCE, Rest};
+use silence::Silence;
 
 /// The file of a near store's key, beside its records.
 pub const KEY_FILE: &str = "fleet.key";
@@ -62,12 +64,13 @@ impl Postgres {
             .and_then(|path| SecretKey::read(&path).inspect_err(|e| tracing::warn!("nothing is published: {e}")).ok());
         let own = key.as_ref().map(|key| key.public().origin()).unwrap_or_default();
         let line = Arc::new(Line::to(address.ending_when_idle(SILENT)));
+        let silence = Arc::new(Silence::of(near.clone(), address.title(), line.late.clone()));
         Postgres {
             flights: Flights::on(line.clone()),
             line,
-            post: Post::new(near.clone(), &address, key, directory),
-            asking: Rest::default(),
-            turns: Rest::default(),
+            post: Post::new(near.clone(), &address, key, directory, silence.clone()),
+            asking: Rest::beside(&silence),
+            turns: Rest::beside(&silence),
             near,
             address,
             own,
@@ -89,9 +92,10 @@ impl Far for Postgres {
         // Whoever has time was given a turn by the same server.
         let rest = if wait > ASKING { &self.turns } else { &self.asking };
         rest.check().ok()?;
+        let (wait, began) = (wait.min(PATIENCE), Instant::now());
         let (slug, soft, hash, own) = (device.slug(), device.soft_id(), key.hash(), self.own.clone());
         let asked = self.line.ask(wait, move |session| tables::answers(session, &slug, &soft, &hash, &own));
-        let claimed = rest.hear(self.address.title(), "asking", asked).ok()?;
+        let claimed = rest.hear((self.address.title(), "asking"), began, asked).ok()?;
         // The first question of a process is a good moment to send what an earlier one could not.
         self.post.news();
         let mut result: Option<Record> = None;
@@ -114,12 +118,12 @@ impl Far for Postgres {
         if self.turns.check().is_err() {
             return Right::Unknown;
         }
-        let number = Flights::number(&device.slug(), &device.soft_id(), &key.hash());
+        let (number, began) = (Flights::number(&device.slug(), &device.soft_id(), &key.hash()), Instant::now());
         match self.flights.take(number, wait) {
             Ok(Some(guard)) => Right::Ours(Flight::over(guard)),
             Ok(None) => Right::Theirs,
             Err(e) => {
-                let _ = self.turns.hear::<()>(self.address.title(), "taking turns", Err(e));
+                let _ = self.turns.hear::<()>((self.address.title(), "taking turns"), began, Err(e));
                 Right::Unknown
             }
         }

@@ -16,8 +16,9 @@ use super::address::Address;
 use super::error::FarError;
 use super::kernels::{self, Kernel};
 use super::line::Line;
-use super::rest::Rest;
+use super::rest::{self, Rest};
 use super::sealed::Sealed;
+use super::silence::Silence;
 use super::tables;
 use super::wants;
 
@@ -43,6 +44,7 @@ pub(crate) struct Post {
     /// Where compiled kernels are kept.
     directory: Option<PathBuf>,
     rest: Rest,
+    silence: Arc<Silence>,
     state: Mutex<PostState>,
     changed: Condvar,
 }
@@ -54,18 +56,27 @@ struct PostState {
     /// How often there was news, and how much of it has been seen to.
     news: u64,
     done: u64,
+    /// How often the far side has said its first word.
+    reached: u64,
     missed: HashMap<String, Missed>,
 }
 
 impl Post {
-    pub(crate) fn new(near: Store, address: &Address, key: Option<SecretKey>, directory: Option<PathBuf>) -> Arc<Post> {
+    pub(crate) fn new(
+        near: Store,
+        address: &Address,
+        key: Option<SecretKey>,
+        directory: Option<PathBuf>,
+        silence: Arc<Silence>,
+    ) -> Arc<Post> {
         Arc::new(Post {
             near,
             line: Line::to(address.clone()),
             title: address.title().into(),
             key,
             directory,
-            rest: Rest::default(),
+            rest: Rest::beside(&silence),
+            silence,
             state: Mutex::default(),
             changed: Condvar::new(),
         })
@@ -102,18 +113,28 @@ impl Post {
         self.news();
     }
 
-    /// Waits until all that was there when it was called has arrived; `false` where it has not yet.
+    /// Waits until all that was there when it was called has arrived; `false` where it has not yet. A far side that has
+    /// not said its first word is waited for as long as anybody else does, whatever the patience.
     pub(crate) fn arrived(self: &Arc<Post>, wait: Duration) -> bool {
         if self.key.is_none() {
             return false;
         }
         self.news();
-        let until = Instant::now() + wait;
+        let began = Instant::now();
         let mut state = self.state();
-        let wanted = state.news;
+        let (wanted, reached) = (state.news, state.reached);
         while state.done < wanted {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.rest.check().is_err() {
+            let patience = if state.reached == reached { wait.min(rest::PATIENCE) } else { wait };
+            let left = patience.saturating_sub(began.elapsed());
+            if self.rest.check().is_err() {
+                return false;
+            }
+            if left.is_zero() {
+                drop(state);
+                if patience < wait {
+                    let silent = Err::<(), _>(FarError::Slow(patience));
+                    let _ = self.rest.hear((&self.title, "publishing"), began, silent);
+                }
                 return false;
             }
             state = self
@@ -143,8 +164,9 @@ impl Post {
                 std::thread::sleep(left.min(Duration::from_secs(1)));
                 continue;
             }
+            let began = Instant::now();
             let sent = self.send();
-            let sent = self.rest.hear(&self.title, "publishing", sent);
+            let sent = self.rest.hear((&self.title, "publishing"), began, sent);
             if sent.is_ok() {
                 self.state().done = news;
             }
@@ -156,6 +178,8 @@ impl Post {
     pub(crate) fn send(&self) -> Result<u64, FarError> {
         let Some(key) = &self.key else { return Ok(0) };
         let (schema, far) = self.line.ask(PATIENCE, tables::about)?;
+        self.silence.end();
+        self.state().reached += 1;
         if schema != tables::SCHEMA {
             return Err(FarError::Schema(format!(
                 "its tables are of version {schema}, this program knows {}",

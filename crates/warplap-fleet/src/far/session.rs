@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use postgres::config::SslMode;
 use postgres::types::ToSql;
@@ -32,6 +34,15 @@ impl Session {
             _ => address.config.connect(MakeRustlsConnect::new(trusting(address)?)).map_err(down)?,
         };
         Ok(Session { client, prepared: HashMap::new(), devices: HashMap::new(), keys: HashMap::new() })
+    }
+
+    /// Connects, for somebody who waits no longer than this: a server may take a connection and say nothing.
+    pub fn open_within(address: &Address, patience: Duration) -> Result<Session, FarError> {
+        let ((opened, opening), address) = (channel(), address.clone());
+        let thread = std::thread::Builder::new().name("warplap-connect".into());
+        let begun = thread.spawn(move || drop(opened.send(Session::open(&address))));
+        begun.map_err(|e| FarError::Down(format!("there is no thread to connect on: {e}")))?;
+        opening.recv_timeout(patience).unwrap_or(Err(FarError::Slow(patience)))
     }
 
     /// Whether the connection is gone.

@@ -2,12 +2,16 @@
 //! sentence why not.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use warplap::core::environment;
 use warplap::core::store::{SecretKey, Store};
 use warplap_fleet::{Address, FarError, KEY_FILE, Session};
 
 use crate::failure::Failure;
+
+/// How long somebody who asks for the far store itself waits until it answers.
+const CONNECTING: Duration = Duration::from_secs(10);
 
 /// A far store, and the near one in front of it.
 pub(super) struct Reached {
@@ -48,7 +52,7 @@ pub(super) fn reach(url: Option<&str>, root: Option<&Path>) -> Result<Reached, F
     let folder = warplap_fleet::near_of(&address)?;
     let near = Store::directory(&folder)?;
     let title = address.title().to_string();
-    let session = Session::open(&address).map_err(|e| said(&title, &e))?;
+    let session = Session::open_within(&address, CONNECTING).map_err(|e| said(&title, &e))?;
     let key = Some(folder.join(KEY_FILE)).filter(|path| path.exists());
     let own = match key.map(|path| SecretKey::read(&path)).transpose() {
         Ok(key) => key.map(|key| key.public().origin()).unwrap_or_default(),
