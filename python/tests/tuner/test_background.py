@@ -35,7 +35,9 @@ def test_torch_answers_at_once_and_the_winner_takes_over():
     near(warplap.matmul(a, b), a @ b)
     assert time.perf_counter() - started < 0.8, "nobody waits for a race"
     wait(lambda: warplap.explain(warplap.matmul, a, b).record is not None and _warplap.is_idle())
-    near(warplap.matmul(a, b), a @ b)  # the winner meets the library in this call, and who is faster there answers
+    for _ in range(200):  # the winner and the library answer in turns, until it is known who is faster in these calls
+        near(warplap.matmul(a, b), a @ b)
+    wait(_warplap.is_idle)
     winner = warplap.explain(warplap.matmul, a, b).variant
     before = len(calls)
     for _ in range(3):

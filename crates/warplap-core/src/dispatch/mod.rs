@@ -123,6 +123,11 @@ impl<P: Eq + Hash + Clone, K: ?Sized> Dispatch<P, K> {
         drop(old);
     }
 
+    /// The problems that there are entries of.
+    pub fn problems(&self) -> Vec<P> {
+        self.table.load().entries().map(|(problem, _)| problem.clone()).collect()
+    }
+
     /// Entries there are.
     pub fn len(&self) -> usize {
         *self.filled.lock().unwrap_or_else(PoisonError::into_inner)

@@ -116,9 +116,29 @@ impl<O: Op, D: Device> Tuner<O, D> {
     /// A tuner over a catalog and a store.
     pub fn new(device: Arc<D>, catalog: Catalog<O, D>, store: Store, settings: Settings) -> Self {
         let tuner = Tuner { catalog, engine: TuningEngine::new(device, store, settings), ready: Arc::default() };
-        let ready = tuner.ready.clone();
-        tuner.when_replaced(move || ready.clear());
+        let renewal = tuner.renewal();
+        tuner.when_replaced(renewal);
         tuner
+    }
+
+    /// Chooses anew for all problems that kernels are ready for: to be called by the thread that raced, so that no
+    /// caller waits for a kernel to be built, or for the store.
+    fn renewal(&self) -> impl Fn() + Send + Sync + 'static {
+        let (catalog, ready, known) = (self.catalog.clone(), self.ready.clone(), Arc::downgrade(&self.engine.known));
+        let TuningEngine { device, store, settings, .. } = &self.engine;
+        let (device, store, settings) = (device.clone(), store.clone(), settings.clone());
+        move || {
+            let Some(known) = known.upgrade() else { return };
+            let engine = TuningEngine { known, ..TuningEngine::new(device.clone(), store.clone(), settings.clone()) };
+            for problem in ready.problems() {
+                let erased = TypedProblem::<O, D>::new(&problem, &catalog);
+                let choose = || engine.choose(&erased, device.queue(), &Silent);
+                match device.beside_capture(choose) {
+                    Ok((chosen, true)) => ready.put(problem, chosen.kernel),
+                    _ => return ready.clear(),
+                }
+            }
+        }
     }
 
     /// Lets somebody hear when a winner takes over from whoever answered while it was raced in the background: kernels

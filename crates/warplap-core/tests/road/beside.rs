@@ -31,10 +31,12 @@ fn the_first_choice_answers_at_once_and_the_winner_takes_over() {
     assert!(started.elapsed() < Duration::from_millis(500), "nobody waits for a race");
     until(|| tuner.record(&problem(64)).is_some() && background::is_idle());
     let [slow, fast] = [&rows[0], &rows[1]].map(|r| r.count.launches());
+    let built = rows[1].count.builds();
     for _ in 0..5 {
         assert!(launch(&tuner, &problem(64)).unwrap());
     }
     assert_eq!([&rows[0], &rows[1]].map(|r| r.count.launches()), [slow, fast + 5]);
+    assert_eq!(rows[1].count.builds(), built, "no call waits until the winner's kernel is built");
     assert_eq!(tuner.choose(&problem(64)).unwrap().how, How::Raced);
 }
 

@@ -2,6 +2,7 @@
 //! run on a call's memory, goes out.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use pyo3::prelude::*;
 use warplap::core::by_type::ByType;
@@ -21,6 +22,7 @@ use crate::api::watch::{Line, Watch, ended};
 use crate::call::end_to_end_race;
 use crate::call::failure::{raise, rejected};
 use crate::call::state::refresh;
+use crate::call::turns::{Turn, Turns};
 use crate::foreign::{self, Choice, Foreign};
 use crate::tensor::argument::{self, Checked};
 use crate::tensor::kernel_argument::LaunchDevice;
@@ -35,15 +37,24 @@ pub(crate) type Tensors<'t, 'py, const N: usize> = &'t dyn Fn() -> PyResult<[Opt
 pub(crate) struct Entry<D: LaunchDevice> {
     kernel: Arc<dyn Kernel<D>>,
     /// The callable itself, where the choice is a foreign one.
-    pub(crate) foreign: Option<Choice>,
+    pub(crate) foreign: Option<Arc<Choice>>,
     /// Whether nothing was decided about it: a library answers, or the first that fits.
     pub(crate) undecided: bool,
     /// Whether one launch is so short that other threads need not be let in.
     brief: bool,
     signature: Signature,
+    /// Who answers in turns with it, until it is known which of the two is faster in the program's own calls.
+    turns: Option<Turns<D>>,
 }
 
 impl<D: LaunchDevice> Entry<D> {
+    /// The same without a rival.
+    fn alone(&self) -> Entry<D> {
+        let Entry { kernel, foreign, undecided, brief, signature, .. } = self;
+        let (kernel, foreign, signature) = (kernel.clone(), foreign.clone(), signature.clone());
+        Entry { kernel, foreign, undecided: *undecided, brief: *brief, signature, turns: None }
+    }
+
     /// Runs it on memory of its device; a callable gets the tensors, where there are some.
     #[inline]
     pub(crate) fn run<'py, const N: usize>(
@@ -106,7 +117,7 @@ pub(crate) fn tuner<O: Raced<D>, D: LaunchDevice>(device: Arc<D>, store: Store, 
 
 /// The tuner of one operation and what it has chosen so far.
 pub(crate) struct OpDispatcher<O: Op, D: LaunchDevice> {
-    pub(crate) tuner: Tuner<O, D>,
+    pub(crate) tuner: Arc<Tuner<O, D>>,
     ready: Arc<Dispatch<O::Problem, Entry<D>>>,
 }
 
@@ -120,18 +131,40 @@ impl<O: Op, D: LaunchDevice> OpDispatcher<O, D> {
         queue: &D::Queue,
         mut f: impl FnMut(&Entry<D>) -> PyResult<R>,
     ) -> PyResult<R> {
-        match self.ready.with(problem, &mut f) {
-            Ok(done) => done,
-            Err(_) => {
-                let mut call = |entry: &Entry<D>| f(entry).map(drop);
-                let (entry, device) = (self.choose(py, problem, queue, &mut call)?, self.tuner.device());
-                match device.busy(queue) {
-                    // A library may load its kernel when it is first launched, which would break a capture.
-                    Some(_) => device.beside_capture(|| f(&entry)),
-                    None => f(&entry),
-                }
-            }
+        let run = |entry: &Entry<D>| match &entry.turns {
+            None => f(entry),
+            Some(turns) => self.in_turns(problem, entry, turns, &mut f),
+        };
+        if let Ok(done) = self.ready.with(problem, run) {
+            return done;
         }
+        let mut call = |entry: &Entry<D>| f(entry).map(drop);
+        let (entry, device) = (self.choose(py, problem, queue, &mut call)?, self.tuner.device());
+        match device.busy(queue) {
+            // A library may load its kernel when it is first launched, which would break a capture.
+            Some(_) => device.beside_capture(|| f(&entry)),
+            None => f(&entry),
+        }
+    }
+
+    /// A call by whoever's turn it is. The disk is for another thread.
+    #[cold]
+    fn in_turns<R>(
+        &self,
+        problem: &O::Problem,
+        entry: &Entry<D>,
+        turns: &Turns<D>,
+        f: &mut impl FnMut(&Entry<D>) -> PyResult<R>,
+    ) -> PyResult<R> {
+        let Some(lane) = turns.lane() else { return f(entry) };
+        let (began, chosen) = (Instant::now(), if lane == 0 { entry } else { &*turns.rival });
+        let done = f(chosen)?;
+        if let Turn::Decided(race) = turns.took(lane, began.elapsed().as_secs_f64()) {
+            let is_rival = turns.wins(&race);
+            self.ready.put(problem.clone(), Arc::new(if is_rival { &*turns.rival } else { entry }.alone()));
+            self.tuner.settle_beside(problem, race);
+        }
+        Ok(done)
     }
 
     /// Hands the choice for a problem to `f`, where it was made already.
@@ -170,9 +203,11 @@ impl<O: Op, D: LaunchDevice> OpDispatcher<O, D> {
         // What was chosen because a stream is captured is chosen again afterwards.
         let lasts = self.tuner.with_known(problem, |_| ()).is_ok();
         let undecided = matches!(chosen.how, How::Default(_));
-        let mut entry = self.entry(py, problem, &chosen.candidate, chosen.kernel, undecided)?;
-        let raced = chosen.how == How::Raced || (chosen.how == How::Stored && settings.mode == Mode::Background);
-        if raced && !settings.stop.said() {
+        let mut entry = entry(&self.tuner, py, problem, &chosen.candidate, chosen.kernel, undecided)?;
+        let raced = matches!(chosen.how, How::Raced) && !settings.stop.said();
+        if settings.mode == Mode::Background && !undecided {
+            entry = beside_a_rival(&self.tuner, py, problem, &chosen.candidate, entry)?;
+        } else if raced {
             entry = self.end_to_end_race(py, problem, queue, (&chosen.candidate, entry), call)?;
         }
         if lasts {
@@ -183,20 +218,6 @@ impl<O: Op, D: LaunchDevice> OpDispatcher<O, D> {
             }
         }
         Ok(entry)
-    }
-
-    fn entry(
-        &self,
-        py: Python<'_>,
-        problem: &O::Problem,
-        candidate: &Candidate,
-        kernel: Arc<dyn Kernel<D>>,
-        undecided: bool,
-    ) -> PyResult<Arc<Entry<D>>> {
-        let signature = O::signature(problem);
-        let foreign = foreign::find::<O, D>(py, problem, &signature, candidate)?;
-        let brief = !D::LAUNCH_IS_CALL || problem.work().flops < BRIEF_FLOPS;
-        Ok(Arc::new(Entry { kernel, foreign, undecided, brief, signature }))
     }
 
     /// Lets the winner of a race meet the best of the other kind in the caller's own call: a library's function where the
@@ -215,11 +236,8 @@ impl<O: Op, D: LaunchDevice> OpDispatcher<O, D> {
         if in_place || device.busy(queue).is_some() || !tuner.settings().objective.is_time() {
             return Ok(entry);
         }
-        let strangers = foreign::of(O::NAME, D::KIND);
-        let rival = tuner.rival(problem, |id| strangers.iter().any(|f| f.is(id) && f.is_library()));
-        let Some(Rival { candidate: rival, is_library }) = rival else { return Ok(entry) };
-        let Some(kernel) = tuner.built(problem, &rival) else { return Ok(entry) };
-        let other = self.entry(py, problem, &rival, kernel, false)?;
+        let Some((Rival { candidate: rival, is_library }, kernel)) = rival(tuner, problem) else { return Ok(entry) };
+        let other = self::entry(tuner, py, problem, &rival, kernel, false)?;
         let budget = tuner.settings().budget.seconds;
         let mut calls = |lane: usize| call(if lane == 0 { &entry } else { &other });
         let library = usize::from(is_library);
@@ -230,6 +248,68 @@ impl<O: Op, D: LaunchDevice> OpDispatcher<O, D> {
         let lost = final_race.winner == rival;
         tuner.settle(problem, final_race);
         Ok(if lost { other } else { entry })
+    }
+}
+
+/// A candidate's kernel, ready to be run.
+fn entry<O: Op, D: LaunchDevice>(
+    _: &Tuner<O, D>,
+    py: Python<'_>,
+    problem: &O::Problem,
+    candidate: &Candidate,
+    kernel: Arc<dyn Kernel<D>>,
+    undecided: bool,
+) -> PyResult<Arc<Entry<D>>> {
+    let signature = O::signature(problem);
+    let foreign = foreign::find::<O, D>(py, problem, &signature, candidate)?.map(Arc::new);
+    let brief = !D::LAUNCH_IS_CALL || problem.work().flops < BRIEF_FLOPS;
+    Ok(Arc::new(Entry { kernel, foreign, undecided, brief, signature, turns: None }))
+}
+
+/// Who the winner of a problem's race meets in a program's own calls, and its kernel.
+fn rival<O: Op, D: LaunchDevice>(tuner: &Tuner<O, D>, problem: &O::Problem) -> Option<(Rival, Arc<dyn Kernel<D>>)> {
+    let strangers = foreign::of(O::NAME, D::KIND);
+    let rival = tuner.rival(problem, |id| strangers.iter().any(|f| f.is(id) && f.is_library()))?;
+    let kernel = tuner.built(problem, &rival.candidate)?;
+    Some((rival, kernel))
+}
+
+/// The winner of a race in the background, which answers in turns with its rival until it is known who is faster in the
+/// program's own calls. On a GPU calls return before the work is done: what the race said stands.
+fn beside_a_rival<O: Op, D: LaunchDevice>(
+    tuner: &Tuner<O, D>,
+    py: Python<'_>,
+    problem: &O::Problem,
+    winner: &Candidate,
+    ready: Arc<Entry<D>>,
+) -> PyResult<Arc<Entry<D>>> {
+    if !D::LAUNCH_IS_CALL || !tuner.settings().objective.is_time() {
+        return Ok(ready);
+    }
+    let Some((rival, kernel)) = py.detach(|| rival(tuner, problem)) else { return Ok(ready) };
+    let other = entry(tuner, py, problem, &rival.candidate, kernel, false)?;
+    let turns = Turns::new(other, winner, &rival.candidate, usize::from(rival.is_library));
+    Ok(Arc::new(Entry { turns: Some(turns), ..ready.alone() }))
+}
+
+/// Chooses anew for every problem that something was chosen for, on the thread that raced: no call waits for a kernel
+/// to be built, for the store, or for a last heat.
+fn renew<O: Raced<D>, D: LaunchDevice>(tuner: &Tuner<O, D>, ready: &Dispatch<O::Problem, Entry<D>>) {
+    let device = tuner.device();
+    for problem in ready.problems() {
+        let chosen = device.beside_capture(|| tuner.choose_on(&problem, device.queue()));
+        let again = chosen.ok().and_then(|chosen| {
+            Python::try_attach(|py| {
+                let undecided = matches!(chosen.how, How::Default(_));
+                let entry = entry(tuner, py, &problem, &chosen.candidate, chosen.kernel, undecided)?;
+                if undecided { Ok(entry) } else { beside_a_rival(tuner, py, &problem, &chosen.candidate, entry) }
+            })
+        });
+        match again {
+            Some(Ok(entry)) => ready.put(problem, entry),
+            // The next calls say why.
+            _ => return ready.clear(),
+        }
     }
 }
 
@@ -263,9 +343,13 @@ impl<D: LaunchDevice> OpDispatchers<D> {
         let mut settings = self.settings.clone();
         settings.budget.afterwards = end_to_end_race::SHARE;
         let tuner = tuner::<O, D>(self.device.clone(), self.store.clone(), settings);
-        let dispatcher = OpDispatcher { tuner, ready: Arc::default() };
-        let ready = dispatcher.ready.clone();
-        dispatcher.tuner.when_replaced(move || ready.clear());
+        let dispatcher = OpDispatcher { tuner: Arc::new(tuner), ready: Arc::default() };
+        let (tuner, ready) = (Arc::downgrade(&dispatcher.tuner), dispatcher.ready.clone());
+        dispatcher.tuner.when_replaced(move || {
+            if let Some(tuner) = tuner.upgrade() {
+                renew(&*tuner, &ready);
+            }
+        });
         dispatcher
     }
 }

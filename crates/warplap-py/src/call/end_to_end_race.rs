@@ -22,7 +22,7 @@ pub(crate) const SHARE: f64 = 0.15;
 const LIMIT: f64 = 0.6;
 
 /// What a kernel of ours must be ahead of a library's function to answer in its place.
-const AHEAD: f64 = 0.01;
+pub(crate) const AHEAD: f64 = 0.01;
 
 /// Calls of one sample at the most.
 const MOST: u32 = 50_000;

@@ -10,3 +10,4 @@ pub(crate) mod state;
 pub(crate) mod torch;
 pub(crate) mod torch_dispatch_state;
 pub(crate) mod torch_library;
+mod turns;

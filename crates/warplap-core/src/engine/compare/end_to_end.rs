@@ -10,6 +10,7 @@ use crate::candidate::Candidate;
 use crate::candidates::variant::Kernel;
 use crate::contest::verdict::WonBy;
 use crate::device::Device;
+use crate::engine::background;
 use crate::engine::tuning_engine::{is_current, locked};
 use crate::engine::{How, Tuner};
 use crate::measure::Behind;
@@ -64,6 +65,12 @@ impl<O: Op, D: Device> Tuner<O, D> {
         let erased: &dyn ErasedProblem<D> = &erased;
         let runner = erased.find(&candidate.variant).filter(|_| self.engine.usable(candidate, erased))?;
         runner.build(&candidate.config, self.device()).ok().map(Into::into)
+    }
+
+    /// As [`Tuner::settle`], for somebody who waits for no disk: the process's own thread for races takes note.
+    pub fn settle_beside(self: &Arc<Self>, problem: &O::Problem, gpu_contest: EndToEndRace) {
+        let (tuner, problem) = (self.clone(), problem.clone());
+        background::send(Box::new(move |_| tuner.settle(&problem, gpu_contest)));
     }
 
     /// Takes note of a last heat: from now on its winner answers.

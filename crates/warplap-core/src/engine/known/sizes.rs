@@ -44,6 +44,7 @@ const VARIANTS: usize = 4;
 const CALL: f64 = 0.1;
 
 /// What is known of a key, size by size: the race of the key, and races of a few.
+#[derive(Clone)]
 pub(crate) struct Sizes {
     /// The problem that was raced for the key.
     raced: String,
@@ -241,10 +242,17 @@ impl<D: Device> TuningEngine<D> {
         few
     }
 
-    /// Keeps a size more, where this store measured the key: on the disk, or else for this process.
+    /// Keeps a size more: on the disk where this store measured the key, else for this process.
     fn keep_size(&self, key: &Key, size: AtSize) {
         let own = self.current(key).filter(|edition| edition.origin == self.store.id());
-        let (Some(mut edition), Some(raced)) = (own, self.raced_for(key)) else { return };
+        let (Some(mut edition), Some(raced)) = (own, self.raced_for(key)) else {
+            if let Some(sizes) = locked(&self.known.sizes).get_mut(&key.text) {
+                let sizes = Arc::make_mut(sizes);
+                sizes.others.retain(|other| other.problem != size.problem);
+                sizes.others.push(size);
+            }
+            return;
+        };
         edition.sizes.retain(|other| other.problem != size.problem);
         edition.sizes.push(size);
         if let Err(error) = self.store.put(key, self.device.fingerprint(), edition.clone(), &raced) {
