@@ -16,5 +16,6 @@ pub(crate) mod report;
 pub(crate) mod space;
 pub(crate) mod store;
 pub(crate) mod tune;
+mod until_clean;
 pub(crate) mod variants;
 pub(crate) mod vllm;

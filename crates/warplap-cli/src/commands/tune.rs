@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::json;
-use warplap::any::{AnyTuner, Operation, Wanted};
+use warplap::any::{AnyTuner, Operation, StoredAnswer, Wanted};
 use warplap::core::candidate::{Candidate, Outcome};
 use warplap::core::measure::{CacheState, Clock, Policy, Queueing};
 use warplap::core::progress::Observer;
@@ -15,6 +15,7 @@ use warplap::core::rejection::Rejection;
 use warplap::core::variant::Fit;
 use warplap::{Bucket, How, Mode, Settings, Stop};
 
+use super::until_clean;
 use crate::answer::Answer;
 use crate::console::{Console, DIM, GOOD, paint};
 use crate::facts::{Subject, page};
@@ -60,9 +61,12 @@ pub(crate) struct Tune {
     /// Sizes that share a key: changing (rows, positions), exact (none) or pow2 (all)
     #[arg(long, value_name = "BUCKET", default_value = "changing", value_parser = race_args::bucket)]
     bucket: Bucket,
-    /// Only say what would race
+    /// Only say what would be done
     #[arg(long)]
     dry_run: bool,
+    /// Race on what is not decided yet until it is, or the seconds of --total (600) are over
+    #[arg(long)]
+    until_clean: bool,
     /// Keep a page that shows the race while it runs, and the verdict then (default report.html)
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "report.html")]
     live: Option<PathBuf>,
@@ -72,9 +76,41 @@ pub(crate) struct Tune {
 struct Job {
     asked: Asked,
     settings: Settings,
+    /// Whether what is not decided is raced on; else whatever is known answers.
+    goes_on: bool,
+}
+
+/// What is done about a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    /// The store answers.
+    Answers,
+    /// It is raced.
+    Races,
+    /// It is raced on.
+    GoesOn,
+}
+
+/// What is done about a problem, and what is known of it.
+struct Plan {
+    does: Does,
+    result: StoredAnswer,
 }
 
 impl Job {
+    /// What will be done, where `goes_on` says that what is not decided is raced on.
+    fn plan(&self, machine: &Machine, goes_on: bool) -> Result<Plan, Failure> {
+        let result = self.tuner(machine)?.find(&self.asked.problem)?;
+        let known = result.how == Some(How::Stored) && result.newcomers.is_empty() && !self.settings.again;
+        let open = result.edition.as_ref().is_some_and(|e| e.verdict.grade.is_provisional());
+        let does = match (known || self.settings.mode != Mode::Tune, open && goes_on) {
+            (false, _) => Does::Races,
+            (true, false) => Does::Answers,
+            (true, true) => Does::GoesOn,
+        };
+        Ok(Plan { does, result })
+    }
+
     fn tuner(&self, machine: &Machine) -> Result<Box<dyn AnyTuner>, Failure> {
         self.asked.open(&machine.device, machine.store.clone(), self.settings.clone())
     }
@@ -112,19 +148,23 @@ impl Tune {
             console.log("there is nothing to tune");
         }
         if self.dry_run {
-            return dry_run(&jobs, &machine, console);
+            return self.dry_run(&mut jobs, &machine, console);
         }
-        make_ready(&jobs, &machine)?;
+        make_ready(&jobs, &machine, self.until_clean)?;
         if let Some(file) = &self.live {
             console.log(format_args!("the race is shown in {}", shown_as(file)));
         }
         let started = Instant::now();
         // Once a machine, whatever a problem's budget: reports say how far from the best there can be a time is.
-        if jobs.iter().any(|job| job.settings.mode == Mode::Tune && job.asked.spec().is_none()) {
-            machine.device.measured_ceilings(&machine.store);
+        for job in jobs.iter().filter(|job| job.settings.mode == Mode::Tune && job.asked.spec().is_none()) {
+            if job.plan(&machine, self.until_clean)?.does != Does::Answers {
+                machine.device.measured_ceilings(&machine.store);
+                break;
+            }
         }
         let progress = Progress::new(console, jobs.len());
         let (mut answers, mut failed) = (Vec::new(), 0);
+        let mut open = Vec::new();
         let count = jobs.len();
         for (n, job) in jobs.iter_mut().enumerate() {
             if stop.said() {
@@ -142,6 +182,9 @@ impl Tune {
                         console.warn(why);
                     }
                     failed += usize::from(self.mode == Mode::Replay && answer.edition.is_none());
+                    if answer.is_open() {
+                        open.push((n, answers.len()));
+                    }
                     answers.push(answer);
                 }
                 Err(e) => {
@@ -154,6 +197,9 @@ impl Tune {
                 }
             }
         }
+        if self.until_clean && self.mode == Mode::Tune {
+            self.go_on(&mut jobs, open, &mut answers, (&machine, &progress, console, started))?;
+        }
         drop(progress);
         if !console.json && !answers.is_empty() {
             console.say(Answer::render(&answers, console.width()))?;
@@ -164,6 +210,45 @@ impl Tune {
             return Ok(Exit::Interrupted);
         }
         Ok(if failed > 0 { Exit::NoAnswer } else { Exit::Ok })
+    }
+
+    /// Races on what is open: the numbers of a job and its answer. Each pass has twice the seconds of the one before.
+    fn go_on(
+        &self,
+        jobs: &mut [Job],
+        mut open: Vec<(usize, usize)>,
+        answers: &mut [Answer],
+        (machine, progress, console, started): (&Machine, &Progress<'_>, &Console, Instant),
+    ) -> Result<(), Failure> {
+        let most = self.total.unwrap_or(until_clean::MOST_SECONDS);
+        for pass in 0..until_clean::PASSES {
+            for (n, at) in std::mem::take(&mut open) {
+                let job = &mut jobs[n];
+                let left = most - started.elapsed().as_secs_f64();
+                if job.settings.stop.said() || left <= 0.0 {
+                    return Ok(());
+                }
+                job.settings.budget.seconds = until_clean::seconds_of_pass(self.budget_of(job), pass).min(left);
+                (job.settings.again, job.goes_on) = (false, true);
+                let answer = match self.answer(job, machine, &progress.begin(n, &job.asked.problem)) {
+                    Ok(answer) => answer,
+                    // What was there stands.
+                    Err(e) => {
+                        console.warn(format_args!("{}: {e}", job.asked.problem));
+                        continue;
+                    }
+                };
+                if console.json {
+                    console.line(&answer.json())?;
+                }
+                progress.done(n, &answer.news());
+                if answer.is_open() {
+                    open.push((n, at));
+                }
+                answers[at] = answer;
+            }
+        }
+        Ok(())
     }
 
     /// Answers one job, and keeps its page where one is asked for.
@@ -225,7 +310,7 @@ impl Tune {
             if let Some(spec) = asked.spec().filter(|_| self.race.budget.is_none()) {
                 settings.budget.seconds = spec.budget.unwrap_or(SPEC_SECONDS);
             }
-            Job { asked, settings }
+            Job { asked, settings, goes_on: self.race.again }
         };
         let mut jobs: Vec<Job> = asked.into_iter().map(job).collect();
         if self.misses {
@@ -236,10 +321,15 @@ impl Tune {
                 let mut settings = settings.clone();
                 settings.policy = missed_policy(&missed.key, settings.policy);
                 settings.bucket = Bucket::named(&missed.key().bucket).unwrap_or(settings.bucket);
-                jobs.push(Job { asked, settings });
+                jobs.push(Job { asked, settings, goes_on: self.race.again });
             }
         }
         jobs
+    }
+
+    /// The seconds that somebody has said a problem may take.
+    fn budget_of(&self, job: &Job) -> Option<f64> {
+        self.race.budget.or(job.asked.spec().map(|spec| spec.budget.unwrap_or(SPEC_SECONDS)))
     }
 
     /// A problem's part of the seconds there are for all.
@@ -249,6 +339,57 @@ impl Tune {
             let part = ((total - spent) / left.max(1) as f64).max(0.05);
             settings.budget.seconds = settings.budget.seconds.min(part);
         }
+    }
+
+    /// Says what would be done.
+    fn dry_run(&self, jobs: &mut [Job], machine: &Machine, console: &Console) -> Result<Exit, Failure> {
+        let mut table = Table::new(&["problem", "would", ">candidates", "~variants"]);
+        let (count, mut racing, mut seconds) = (jobs.len(), 0, 0.0);
+        for job in jobs {
+            self.share_out(&mut job.settings, 0.0, count);
+            let Plan { does, result } = job.plan(machine, self.until_clean)?;
+            let tuner = job.tuner(machine)?;
+            let standing = tuner.variants(Some(&job.asked.problem))?;
+            let listed: Vec<_> = standing.iter().filter(|s| matches!(s.fit, Some(Fit::Fits(_)))).collect();
+            let candidates: usize = listed.iter().map(|s| s.configs).sum();
+            let grade = result.edition.as_ref().map(|e| e.verdict.grade);
+            let own = match does {
+                Does::GoesOn => until_clean::seconds_of_pass(self.budget_of(job), 0),
+                _ => job.settings.budget.seconds,
+            };
+            if does != Does::Answers {
+                (racing, seconds) = (racing + 1, seconds + own);
+            }
+            if console.json {
+                let variants: Vec<_> = listed.iter().map(|s| json!({"variant": s.id, "configs": s.configs})).collect();
+                let does = match does {
+                    Does::Answers => "answer",
+                    Does::Races => "race",
+                    Does::GoesOn => "go on",
+                };
+                console.line(&json!({
+                    "op": tuner.op(), "problem": job.asked.problem, "key": result.key.text, "would": does,
+                    "known": does != "race", "grade": grade.map(|g| g.word()),
+                    "newcomers": result.newcomers, "candidates": candidates, "variants": variants, "dry_run": true,
+                }))?;
+                continue;
+            }
+            let names: Vec<String> = listed.iter().map(|s| format!("{} ({})", s.id, s.configs)).collect();
+            let grade = grade.map_or("not measured", |grade| grade.word());
+            let would = match does {
+                Does::Answers => Cell::styled(format!("answer from the store ({grade})"), GOOD),
+                Does::Races => format!("race, {}", until_clean::about(own)).into(),
+                Does::GoesOn => format!("go on ({grade}), {}", until_clean::about(own)).into(),
+            };
+            table.row([job.asked.problem.as_str().into(), would, candidates.into(), names.join(", ").into()]);
+        }
+        if !console.json && !table.is_empty() {
+            console.say(table.render(console.width()))?;
+            let takes = if racing == 0 { "at once".into() } else { until_clean::about(seconds) };
+            console
+                .say(paint(DIM, format!("{racing} would race, {} answer from the store: {takes}", count - racing)))?;
+        }
+        Ok(Exit::Ok)
     }
 
     fn footer(&self, answers: &[Answer], seconds: f64, machine: &Machine) -> String {
@@ -289,6 +430,10 @@ impl Tune {
                 text.push_str(&format!("\n{}: {note}", answer.problem));
             }
         }
+        let whole = self.is_default() && self.op.is_none();
+        text.extend(
+            until_clean::sentence(answers, self.race.budget, whole, self.until_clean).map(|said| format!("\n{said}")),
+        );
         if let Some(legend) = Answer::legend(answers) {
             text.push_str(&format!("\n{legend}"));
         }
@@ -324,7 +469,7 @@ fn answer(job: &Job, machine: &Machine, watch: &dyn Observer) -> Result<Answer, 
     let started = Instant::now();
     let (key, winner, how, edition, stages, note) = match job.settings.mode {
         Mode::Tune => {
-            let tuned = tuner.tune(problem, watch)?;
+            let tuned = if job.goes_on { tuner.tune(problem, watch) } else { tuner.ensure(problem, watch) }?;
             let how = if tuned.from_store { How::Stored } else { How::Raced };
             (tuned.key, tuned.edition.verdict.winner.clone(), how, Some(tuned.edition), tuned.stages, tuned.note)
         }
@@ -368,41 +513,12 @@ fn energy(tuner: &dyn AnyTuner, problem: &str, edition: &TuningRun) -> Result<Op
 
 /// Builds what spec files that are not known need at least, before anything is raced: a kernel that never compiles and
 /// a reference that gives no answer are bad input.
-fn make_ready(jobs: &[Job], machine: &Machine) -> Result<(), Failure> {
+fn make_ready(jobs: &[Job], machine: &Machine, goes_on: bool) -> Result<(), Failure> {
     for job in jobs.iter().filter(|job| job.settings.mode == Mode::Tune) {
         let Some(spec) = job.asked.spec() else { continue };
-        let result = job.tuner(machine)?.find(&job.asked.problem)?;
-        if result.how != Some(How::Stored) || !result.newcomers.is_empty() || job.settings.again {
+        if job.plan(machine, goes_on)?.does == Does::Races {
             spec.ready_on(&machine.device).map_err(Failure::input)?;
         }
     }
     Ok(())
-}
-
-/// Says what would race.
-fn dry_run(jobs: &[Job], machine: &Machine, console: &Console) -> Result<Exit, Failure> {
-    let mut table = Table::new(&["problem", "store", ">candidates", "~variants"]);
-    for job in jobs {
-        let tuner = job.tuner(machine)?;
-        let result = tuner.find(&job.asked.problem)?;
-        let known = result.how == Some(How::Stored) && result.newcomers.is_empty() && !job.settings.again;
-        let standing = tuner.variants(Some(&job.asked.problem))?;
-        let racing: Vec<_> = standing.iter().filter(|s| matches!(s.fit, Some(Fit::Fits(_)))).collect();
-        let candidates: usize = racing.iter().map(|s| s.configs).sum();
-        if console.json {
-            let variants: Vec<_> = racing.iter().map(|s| json!({"variant": s.id, "configs": s.configs})).collect();
-            console.line(&json!({
-                "op": tuner.op(), "problem": job.asked.problem, "key": result.key.text, "known": known,
-                "newcomers": result.newcomers, "candidates": candidates, "variants": variants, "dry_run": true,
-            }))?;
-            continue;
-        }
-        let names: Vec<String> = racing.iter().map(|s| format!("{} ({})", s.id, s.configs)).collect();
-        let store = if known { Cell::styled("known", GOOD) } else { "would race".into() };
-        table.row([job.asked.problem.as_str().into(), store, candidates.into(), names.join(", ").into()]);
-    }
-    if !console.json && !table.is_empty() {
-        console.say(table.render(console.width()))?;
-    }
-    Ok(Exit::Ok)
 }

@@ -82,7 +82,16 @@ fn a_race_that_was_interrupted_is_gone_on_with() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     let cut = place.run(&["tune", KEY, "--mode", "replay", "--json"]).lines().remove(0);
     assert_eq!((&cut["from_store"], &cut["grade"]), (&true.into(), &"capped".into()), "{cut}");
-    let more = place.run(&["tune", KEY, "--budget", "1", "--json"]).lines().remove(0);
-    assert_eq!(more["from_store"], false, "{more}");
-    assert!(more["note"].as_str().unwrap().starts_with("went on with a capped record"), "{more}");
+    // It answers at once, and says so, until somebody wants more.
+    let plain = place.run(&["tune", KEY]);
+    assert!(plain.stdout.contains("0 raced with 0 launches, 1 from the store"), "{}", plain.stdout);
+    let said = "0 of 1 decided; the same with --until-clean takes about 8 s";
+    assert!(plain.stdout.contains(said), "{}", plain.stdout);
+    for (flag, would) in [("--quiet", "answer"), ("--until-clean", "go on"), ("--again", "race")] {
+        let dry = place.run(&["tune", KEY, "--dry-run", "--json", flag]);
+        assert_eq!((&dry.lines()[0]["would"], &dry.lines()[0]["grade"]), (&would.into(), &"capped".into()));
+    }
+    let more = place.run(&["tune", KEY, "--budget", "1", "--until-clean", "--total", "20", "--json"]).lines();
+    assert_eq!((&more[0]["from_store"], &more[1]["from_store"]), (&true.into(), &false.into()), "{more:?}");
+    assert!(more[1]["note"].as_str().unwrap().starts_with("went on with a capped record"), "{more:?}");
 }

@@ -36,7 +36,7 @@ impl Grade {
 
     /// What the grades mean, in one line for under a table.
     pub const LEGEND: &'static str = "clean: decided, ± at most 5 %; noisy: ± above 5 %; contended: other work ran beside; \
-                                      capped: the budget ended first. The next tune goes on with all but clean";
+                                      capped: the budget ended first. tune --until-clean goes on with all but clean";
 
     /// The better, the higher.
     pub fn rank(self) -> u8 {
