@@ -100,9 +100,10 @@ pub(crate) fn ceilings(store: &Store, slug: &str, problem: &str, bytes: f64) -> 
 /// Writes a file that a user names, `what` says by which argument: who reads it meanwhile sees the old one, and what is
 /// no regular file is written through. That there is no room for it is not the user's mistake.
 pub(crate) fn write(path: &Path, content: &[u8], what: &str) -> Result<(), Failure> {
-    user_files::write(path, content).map_err(|e| match is_full(&e) {
-        true => Failure::NoAnswer(format!("{what} {}: {e}: nothing was written there", path.display())),
-        false => Failure::input(format!("{what} {}: {e}: expected a file that can be written", path.display())),
+    user_files::write(path, content).map_err(|e| match () {
+        () if e.kind() == std::io::ErrorKind::BrokenPipe => Failure::Pipe,
+        () if is_full(&e) => Failure::NoAnswer(format!("{what} {}: {e}: nothing was written there", path.display())),
+        () => Failure::input(format!("{what} {}: {e}: expected a file that can be written", path.display())),
     })
 }
 

@@ -37,8 +37,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Err(exit) => return exit.number(),
     };
     let console = console::Console::new(&cli.global);
-    notices::listen(&console);
-    match cli.run(&console) {
+    let left_out = notices::listen(&console);
+    let ended = cli.run(&console);
+    left_out.tell(&console);
+    match ended {
         Ok(exit) => exit.number(),
         Err(failure) => {
             console.fail(&failure);

@@ -20,9 +20,9 @@ impl Machine {
     /// This machine, with the store at `root` (a directory or a URL) or the usual one. A store that cannot be used
     /// becomes one in memory, with a warning: the answer is still given. A URL that nobody understands is bad input.
     pub(crate) fn open(root: Option<&Path>, wanted: Wanted) -> Result<Machine, Failure> {
-        let address = root.map(named).transpose()?.or_else(|| store::default_address().ok());
+        let address = root.map_or_else(store::default_address, Address::of).ok();
         // The library has warned through `tracing` where it had to.
-        let opened = store::open_or_memory(root);
+        let opened = store::open_as_named(root).map_err(|e| unreadable(root, &e))?;
         let kept = address.as_ref().and_then(Address::near).filter(|_| opened.warning.is_none());
         Ok(Machine { device: device(wanted, kept.as_deref())?, store: opened.store })
     }
@@ -51,7 +51,14 @@ pub(crate) fn device(wanted: Wanted, directory: Option<&Path>) -> Result<AnyDevi
 
 /// Where `--store` says; a URL that nobody understands is bad input.
 fn named(root: &Path) -> Result<Address, Failure> {
-    Address::of(root).map_err(|e| Failure::input(format!("--store: {e}")))
+    Address::of(root).map_err(|e| unreadable(Some(root), &e))
+}
+
+/// The sentence about an address, by where it was said.
+fn unreadable(root: Option<&Path>, e: &StoreError) -> Failure {
+    let place = if root.is_some() { "--store" } else { "WARPLAP_STORE" };
+    let expected = if e.to_string().contains("expected") { "" } else { ": expected a directory or a URL" };
+    Failure::input(format!("{place}: {e}{expected}"))
 }
 
 /// The store for commands about the store itself; one that is refused is bad input. Where the usual directory was never
@@ -71,6 +78,7 @@ pub(crate) fn kept(root: Option<&Path>, writes: bool) -> Result<Store, Failure> 
     }
     address.open().map_err(|e| match e {
         StoreError::Backend { .. } => Failure::input(format!("--store: {e}")),
+        StoreError::Invalid(_) | StoreError::UnknownScheme { .. } => unreadable(root, &e),
         e => Failure::input(format!("--store: {e}: expected a directory of yours alone")),
     })
 }

@@ -185,6 +185,8 @@ impl<D: Device> Session<D> {
     }
 
     fn on(device: Arc<D>, store: Store, warning: Option<String>, settings: Settings) -> Self {
+        // From here on records are held to the operations there are.
+        crate::any::operations();
         Session { device, store, warning, settings, tuners: ByType::default() }
     }
 

@@ -22,6 +22,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use crate::io::sanitize_text::brief;
 use crate::records::fingerprint::Fingerprint;
 use crate::records::key::Key;
 use crate::records::record::Record;
@@ -36,6 +37,7 @@ mod keys;
 mod locks;
 mod names;
 mod open;
+mod problems;
 pub mod records;
 mod rules;
 mod small;
@@ -53,7 +55,8 @@ pub use keys::{minisign, trusted};
 pub use locks::holder::Holder;
 pub use locks::lock::Flight;
 pub use names::{Kind, Place};
-pub use open::{Opened, default_address, default_root, near_root, open_default, open_or_memory};
+pub use open::{Opened, default_address, default_root, near_root, open_as_named, open_default, open_or_memory};
+pub use problems::{HasKey, hold_problems_to_keys};
 pub use rules::Store;
 pub use url::{Address, Opener, decoded, register};
 
@@ -222,6 +225,18 @@ pub enum StoreError {
     OutOfDate {
         /// What is wrong with it, and what to do.
         why: String,
+    },
+    /// A record from elsewhere says that another problem than its key's was raced.
+    #[error(
+        "a record of {} says that it was raced for {}, which has another key: it is not taken",
+        brief(key),
+        brief(problem)
+    )]
+    OtherProblem {
+        /// The key's text.
+        key: String,
+        /// The problem's.
+        problem: String,
     },
     /// What was to be kept has no place or no form here.
     #[error("this cannot be stored: {0}")]

@@ -64,10 +64,22 @@ pub fn open_default() -> Result<Store, StoreError> {
 
 /// The store at a directory or URL (the default address with `None`), or one in memory with one warning.
 pub fn open_or_memory(named: Option<&Path>) -> Opened {
-    let opened = match named {
-        Some(named) => Store::open(named),
-        None => open_default(),
-    };
+    or_memory(open(named))
+}
+
+/// As [`open_or_memory`], but an address that nobody can read is an error: whoever wrote it meant a store.
+pub fn open_as_named(named: Option<&Path>) -> Result<Opened, StoreError> {
+    match open(named) {
+        Err(e @ (StoreError::Invalid(_) | StoreError::UnknownScheme { .. })) => Err(e),
+        opened => Ok(or_memory(opened)),
+    }
+}
+
+fn open(named: Option<&Path>) -> Result<Store, StoreError> {
+    named.map_or_else(open_default, Store::open)
+}
+
+fn or_memory(opened: Result<Store, StoreError>) -> Opened {
     match opened {
         Ok(store) => Opened { store, warning: None },
         Err(e) => {
@@ -98,6 +110,14 @@ mod tests {
         assert_eq!(root(&[]), None);
         assert_eq!(root(&[("WARPLAP_STORE", "file:///s"), ("HOME", "/h")]), Some("/s".into()));
         assert_eq!(root(&[("WARPLAP_STORE", "memory:"), ("HOME", "/h")]), None);
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_read_is_an_error_and_a_directory_that_cannot_be_used_is_none() {
+        for address in ["memory:x", "nosuch://host/d", "file://host/a"] {
+            assert!(open_as_named(Some(Path::new(address))).is_err(), "{address}");
+        }
+        assert!(open_as_named(Some(Path::new("/dev/null"))).unwrap().warning.is_some());
     }
 
     #[test]

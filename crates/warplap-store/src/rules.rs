@@ -13,9 +13,11 @@ use crate::backends::memory::MemoryBackend;
 use crate::far::Far;
 use crate::format::file::{encode, judge};
 use crate::format::stamp::join;
+use crate::io::sanitize_text::brief;
 use crate::locks::holder::Holder;
 use crate::locks::lock::Flight;
 use crate::names::{Kind, Place, new_record};
+use crate::problems::misfit;
 use crate::records::fingerprint::Fingerprint;
 use crate::records::key::Key;
 use crate::records::record::{Record, TuningRun};
@@ -130,7 +132,12 @@ impl Store {
         let mut places: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
         let mut done: Vec<Result<Merged, StoreError>> = Vec::with_capacity(records.len());
         for (n, record) in records.iter().enumerate() {
-            let place = Place::of_record(record);
+            let place = match misfit(record) {
+                None => Place::of_record(record),
+                Some(problem) => {
+                    Err(StoreError::OtherProblem { key: record.key.clone(), problem: problem.to_string() })
+                }
+            };
             done.push(place.map(|place| places.entry(place).or_default().push(n)).map(|()| Merged::Unchanged));
         }
         // Several of one key are rare: the first goes with the batch, the others on their own afterwards.
@@ -240,7 +247,13 @@ impl Store {
             }
         };
         match judge_for(&result, place, device)? {
-            Checked::Whole(record) => Some(self.without_revoked(*record)),
+            Checked::Whole(record) => match misfit(&record) {
+                None => Some(self.without_revoked(*record)),
+                Some(problem) => {
+                    self.warn_about(place, &format!("it was raced for {}, which has another key", brief(problem)));
+                    None
+                }
+            },
             Checked::Damaged(_) | Checked::Misplaced(_) => self.load_damaged(place, device),
             Checked::Newer(schema) => {
                 self.warn_about(place, &format!("it was written by a newer warplap (form {schema})"));

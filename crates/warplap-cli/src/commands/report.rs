@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
+use warplap::core::user_files;
 use warplap::report::recorded::Recorded;
 
 use crate::console::Console;
@@ -13,6 +14,9 @@ use crate::failure::{Exit, Failure};
 use crate::kept::{Kept, write};
 use crate::race_args::Where;
 use crate::units;
+
+/// The most a recorded space may hold, in bytes.
+const MOST: u64 = 1 << 30;
 
 /// Arguments of `report`.
 #[derive(Args)]
@@ -53,8 +57,8 @@ fn recorded(what: &str) -> Result<Option<Recorded>, Failure> {
     if !what.ends_with(".json") || !Path::new(what).is_file() {
         return Ok(None);
     }
-    let text =
-        std::fs::read_to_string(what).map_err(|e| Failure::input(format!("{what}: {e}: expected a text file")))?;
+    let unread = |e: std::io::Error| Failure::input(format!("{what}: {e}: expected a text file"));
+    let text = user_files::text(Path::new(what), MOST).map_err(unread)?;
     if text.contains("\"KernelSpecification\"") {
         return Ok(None);
     }

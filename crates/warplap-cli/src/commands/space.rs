@@ -5,12 +5,16 @@ use std::time::Instant;
 
 use clap::Args;
 use serde_json::json;
+use warplap::core::user_files;
 use warplap::report::recorded::Recorded;
 use warplap_spec::Spec;
 
 use crate::console::{Console, DIM, HEAD, paint};
 use crate::failure::{Exit, Failure};
 use crate::units;
+
+/// The most a file may hold, in bytes.
+const MOST: u64 = 16 << 20;
 
 /// Arguments of `space`.
 #[derive(Args)]
@@ -29,7 +33,8 @@ pub(crate) struct Space {
 impl Space {
     pub(crate) fn run(&self, console: &Console) -> Result<Exit, Failure> {
         let named = |e: &dyn std::fmt::Display| Failure::input(format!("{}: {e}", self.file.display()));
-        let text = std::fs::read_to_string(&self.file).map_err(|e| named(&e))?;
+        let expected = "expected a text file of axes and rules";
+        let text = user_files::text(&self.file, MOST).map_err(|e| named(&format!("{e}: {expected}")))?;
         let started = Instant::now();
         // Both kinds may be JSON: Kernel Tuner's T1 has its axes in a part of that name.
         let space = match self.file.extension().is_some_and(|e| e == "toml") || text.contains("\"ConfigurationSpace\"")

@@ -1,5 +1,6 @@
 //! The console: answers go to stdout, everything else to stderr. Colours and bars only where a person looks.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anstyle::{AnsiColor, Style};
 use indicatif::ProgressBar;
 use serde_json::Value;
-use warplap::core::sanitize_text::{is_unseen, visible};
+use warplap::core::sanitize_text::{is_unseen, message, visible};
 
 use crate::failure::Failure;
 use crate::global::Global;
@@ -112,14 +113,29 @@ impl Console {
 
     /// A warning on stderr.
     pub(crate) fn warn(&self, text: impl Display) {
-        self.err(format_args!("{}: {text}", paint(WARN, "warning")));
+        self.err(format_args!("{}: {}", paint(WARN, "warning"), self.of_some_length(&text.to_string())));
+    }
+
+    /// Warns of several things of one kind: the first, and how many more.
+    pub(crate) fn warn_of(&self, things: &[String]) {
+        match things {
+            [first, others @ ..] if self.verbose == 0 && !others.is_empty() => {
+                self.warn(format_args!("{first} (and {} more like it: -v shows them)", others.len()));
+            }
+            all => all.iter().for_each(|thing| self.warn(thing)),
+        }
     }
 
     /// The sentence a command ends with.
     pub(crate) fn fail(&self, failure: &Failure) {
         if !matches!(failure, Failure::Pipe) {
-            self.err(format_args!("{}: {failure}", paint(BAD, "error")));
+            self.err(format_args!("{}: {}", paint(BAD, "error"), self.of_some_length(&failure.to_string())));
         }
+    }
+
+    /// A message that is no longer than anybody reads, unless asked to say more.
+    fn of_some_length<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        if self.verbose > 0 { text.into() } else { message(text) }
     }
 
     fn err(&self, text: impl Display) {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use warplap::core::sanitize_text::{is_unseen, visible};
+use warplap::core::sanitize_text::{MESSAGE, is_unseen, message, visible};
 
 #[cfg(feature = "fleet")]
 use crate::commands::fleet;
@@ -116,15 +116,21 @@ pub(crate) fn read(arguments: Vec<OsString>) -> Result<Cli, Exit> {
         let _ = Cli::command().print_help();
         return Err(Exit::BadInput);
     }
-    let odd = arguments.iter().any(|a| a.to_string_lossy().chars().any(is_unseen));
+    let odd = |a: &OsString| a.len() > MESSAGE / 2 || a.to_string_lossy().chars().any(is_unseen);
+    let odd = arguments.iter().any(odd);
     Cli::try_parse_from(arguments).map_err(|e| {
         // Nobody is left to hear that help cannot be printed.
         let _ = match odd {
-            true => std::io::stderr().write_all(visible(&e.render().to_string()).as_bytes()),
-            false => e.print(),
+            true if e.use_stderr() => std::io::stderr().write_all(plain(&e.render().to_string()).as_bytes()),
+            _ => e.print(),
         };
         if e.use_stderr() { Exit::BadInput } else { Exit::Ok }
     })
+}
+
+/// A sentence about arguments that quotes them: each line of some length, and with nothing that is not seen.
+fn plain(text: &str) -> String {
+    text.lines().map(|line| format!("{}\n", message(&visible(line)))).collect()
 }
 
 #[cfg(test)]

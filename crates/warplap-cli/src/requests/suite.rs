@@ -7,6 +7,7 @@ use warplap::Settings;
 use warplap::any::{self, AnyDevice, AnyTuner, Operation, Wanted, operations};
 use warplap::core::op::Op;
 use warplap::core::store::Store;
+use warplap::core::user_files;
 use warplap_spec::{KernelFile, Language, Spec};
 
 use crate::failure::Failure;
@@ -126,11 +127,7 @@ pub(crate) fn default(op: Option<&'static Operation>, kind: &str) -> Result<Vec<
 pub(crate) fn read(path: &Path, usual: Option<&'static Operation>) -> Result<Vec<Asked>, Failure> {
     let named = |why: String| Failure::input(format!("--suite {}: {why}", path.display()));
     let expected = "expected a text file with one problem a line";
-    let size = std::fs::metadata(path).map_err(|e| named(format!("{e}: {expected}")))?.len();
-    if size > MOST {
-        return Err(named(format!("it has {size} bytes: expected at most {MOST}")));
-    }
-    let text = std::fs::read_to_string(path).map_err(|e| named(format!("{e}: {expected}")))?;
+    let text = user_files::text(path, MOST).map_err(|e| named(format!("{e}: {expected}")))?;
     lines(&text).map(|(n, line)| asked(line, usual).map_err(|e| named(format!("line {n}: {e}")))).collect()
 }
 

@@ -169,5 +169,57 @@ fn a_store_is_named_by_its_directory_or_by_a_url() {
         assert!(ended.stderr.contains("'nosuch:'") && ended.stderr.contains("file:, memory:"), "{}", ended.stderr);
         assert_eq!(at("file://elsewhere/x", verb).code, 2);
     }
+    let urls = ["memory:x", "bundle:", "postgres://", "postgres://a@h:x/d", "postgres://a@h/d?sslmode=maybe"];
+    for url in urls.iter().filter(|url| cfg!(feature = "fleet") || url.starts_with("memory")) {
+        for verb in [tune, &["store", "ls"], &["explain", SMALL], &["tune", "--dry-run"]] {
+            let ended = at(url, verb);
+            assert_eq!(ended.code, 2, "{url} {verb:?}: {}", ended.stderr);
+            assert!(ended.stderr.contains("--store") && ended.stderr.contains("expected"), "{url}: {}", ended.stderr);
+        }
+    }
     assert_eq!(place.snapshot(), before);
+}
+
+#[test]
+fn messages_are_short_and_files_are_read_with_a_limit_whatever_is_put_in() {
+    let place = Corner::new();
+    let long = "x".repeat(100_000);
+    let suite = place.dir.path().join("suite.txt");
+    std::fs::write(&suite, format!("gemm:m={long}\n")).unwrap();
+    let problem = format!("gemm:m={long},n=1,k=1");
+    for args in [
+        &["tune", &problem][..],
+        &["tune", &long],
+        &[&long],
+        &["tune", SMALL, "--budget", &long],
+        &["store", "show", &long],
+        &["tune", "--suite", suite.to_str().unwrap()],
+        &["tune", "--suite", "/dev/zero"],
+        &["space", "/dev/zero"],
+        &["space", suite.to_str().unwrap()],
+    ] {
+        let ended = place.run(args);
+        assert_eq!(ended.code, 2, "{}: {}", &args[0][..4], ended.stderr);
+        let longest = ended.stderr.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        // The word in front of it besides.
+        assert!(longest <= 310 && ended.stderr.len() < 2000, "{longest}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_pipe_whose_other_end_has_gone_is_not_waited_for() {
+    let (place, began) = (Corner::new(), std::time::Instant::now());
+    for args in [&["store", "import", "/dev/stdin"][..], &["tune", "--suite", "/dev/stdin", "--dry-run"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(writer);
+        let ended = Ended::of(program(&place.store()).args(args).stdin(reader).output().unwrap());
+        assert_eq!(ended.code, if args[0] == "store" { 2 } else { 0 }, "{}", ended.stderr);
+    }
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut export = program(&place.store());
+    let ended = Ended::of(export.args(["store", "export", "/dev/stdout"]).stdout(writer).output().unwrap());
+    assert_eq!((ended.code, &*ended.stderr), (0, ""));
+    // 10 s each before.
+    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
 }

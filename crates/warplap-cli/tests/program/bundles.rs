@@ -37,6 +37,51 @@ fn a_signed_bundle_goes_where_its_key_is_trusted() {
     assert_eq!(here.run(&["store", "import", &path("plain")]).code, 0);
 }
 
+#[test]
+fn a_record_that_was_raced_for_another_problem_than_its_keys_is_refused() {
+    use warplap::core::store::bundle::Bundle;
+    use warplap::core::store::{Checked, Store};
+    let (there, here) = (Corner::new(), Corner::new());
+    assert_eq!(there.run(&["tune", SMALL, "--budget", "0.1", "-q"]).code, 0);
+    let store = Store::directory(&there.store()).unwrap();
+    let Checked::Whole(mut record) = store.check(&store.entries()[0]) else { panic!("it is whole") };
+    record.problem = "gemm:m=32,n=16,k=16,dtype=f32".into();
+    let path = there.dir.path().join("bundle");
+    Bundle::of_records([*record]).write(&path).unwrap();
+    let import = here.run(&["store", "import", path.to_str().unwrap(), "--json"]);
+    assert!(import.code == 0 && import.stderr.contains("another key"), "{}", import.stderr);
+    let line = import.lines().remove(0);
+    assert_eq!((line["added"].as_u64(), line["refused"].as_u64()), (Some(0), Some(1)), "{line}");
+    // Nor does it answer straight from the file.
+    let url = format!("bundle:{}", path.display());
+    let replay = super::program(url.as_ref()).args(["tune", SMALL, "--mode", "replay", "--json"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&replay.stderr).contains("another key"), "{replay:?}");
+}
+
+#[test]
+fn whoever_reads_while_a_signed_bundle_is_exported_anew_finds_a_signature_that_fits() {
+    let (there, here) = (Corner::new(), Corner::new());
+    let path = |name: &str| there.dir.path().join(name).to_str().unwrap().to_string();
+    let key = there.run(&["store", "keygen", &path("key")]).stdout.trim().to_string();
+    let sign = |name: &str| there.run(&["store", "export", &path(name), "--sign", &path("key"), "--name", name]);
+    let read = |name: &str| std::fs::read_to_string(path(name)).unwrap();
+    assert_eq!((sign("b").code, here.run(&["store", "trust", "add", &key]).code), (0, 0));
+    assert_eq!(there.run(&["tune", SMALL, "--budget", "0.1", "-q"]).code, 0);
+    // As it stands after the first step, and after the second: both signatures, beside the old bundle and the new one.
+    let (old_signature, old) = (read("b.minisig"), std::fs::read(path("b")).unwrap());
+    assert_eq!(sign("b").code, 0);
+    let both = format!("{old_signature}{}", read("b.minisig"));
+    assert_ne!(read("b.minisig"), old_signature);
+    std::fs::write(path("old"), old).unwrap();
+    std::fs::copy(path("b"), path("new")).unwrap();
+    for name in ["old", "new"] {
+        std::fs::write(path(&format!("{name}.minisig")), &both).unwrap();
+        let taken = here.run(&["store", "import", &path(name)]);
+        assert_eq!(taken.code, 0, "{name}: {}", taken.stderr);
+    }
+    assert_eq!(read("b.minisig").lines().count(), 4, "one signature is left");
+}
+
 /// Bundles and the program minisign, in both directions. Takes a few seconds, most of them tuning.
 #[test]
 fn minisign_checks_our_signatures_and_its_own_are_taken_here() {

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use warplap::graph::fusion_patterns::{Does, FusionMatch, Launch, LaunchKind, Look, Second, Step};
 use warplap::graph::partition::{Cover, Graph, Size};
 use warplap::report::graph_page::Page;
+
+use crate::call::failure::bad;
 
 /// A node: those it reads, what it takes by itself, and whether somebody outside reads it.
 type Node = (Vec<usize>, f64, bool);
@@ -26,7 +27,7 @@ pub(crate) fn partitions(nodes: Vec<Node>, covers: Vec<CoverRow>, most: usize) -
     for (inputs, alone, seen) in nodes {
         if let Some(later) = inputs.iter().find(|i| **i >= graph.len()) {
             let what = format!("nodes: number {} reads {later}, expected one before it", graph.len());
-            return Err(PyValueError::new_err(what));
+            return Err(bad(what));
         }
         graph.node(&inputs, alone, seen);
     }
@@ -57,7 +58,7 @@ pub(crate) fn fusion_matches<'py>(
 ) -> PyResult<Vec<Vec<MatchRow<'py>>>> {
     let step = |(at, (word, number, reads, columns, read_columns, includes)): (usize, StepRow)| {
         let does = Does::named(&word, number);
-        let does = does.ok_or_else(|| PyValueError::new_err(format!("steps: number {at} is {word:?}")))?;
+        let does = does.ok_or_else(|| bad(format!("steps: number {at} is {word:?}")))?;
         Ok(Step { does, reads, outputs: vec![at], columns, read_columns, includes })
     };
     let steps = steps.into_iter().enumerate().map(step).collect::<PyResult<Vec<Step>>>()?;
@@ -125,7 +126,7 @@ fn named(word: &str) -> Option<&str> {
 /// The page about decided graphs, which come as JSON.
 #[pyfunction]
 pub(crate) fn graphs_page(json: &str) -> PyResult<String> {
-    let page: Page = serde_json::from_str(json).map_err(|why| PyValueError::new_err(format!("graphs: {why}")))?;
+    let page: Page = serde_json::from_str(json).map_err(|why| bad(format!("graphs: {why}")))?;
     Ok(page.markup())
 }
 

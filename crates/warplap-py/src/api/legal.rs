@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString};
 use warplap::core::space::{Axis, Config, Real, Rule, Space, Value};
+
+use crate::call::failure::bad;
 
 /// Settings that are listed at the most.
 const MOST: u128 = 1 << 22;
@@ -65,15 +66,15 @@ pub(crate) fn legal(
     for (text, reads, call) in rules {
         let itself = reads.iter().all(|name| plain.get(name) == Some(&true));
         space = match call {
-            None if itself => space.constrain(&text).map_err(|e| PyValueError::new_err(format!("rules: {e}")))?,
-            None => return Err(PyValueError::new_err(format!("rules: '{text}' needs a callable"))),
+            None if itself => space.constrain(&text).map_err(|e| bad(format!("rules: {e}")))?,
+            None => return Err(bad(format!("rules: '{text}' needs a callable"))),
             Some(call) => space.rule(asked(&text, reads, call, known.clone())),
         };
     }
-    let diagram = space.diagram().map_err(|e| PyValueError::new_err(format!("space: {e}")))?;
+    let diagram = space.diagram().map_err(|e| bad(format!("space: {e}")))?;
     if most.is_none() && diagram.count() > MOST {
         let what = format!("space: has {} legal settings, expected at most {MOST}; add rules", diagram.count());
-        return Err(PyValueError::new_err(what));
+        return Err(bad(what));
     }
     if let Some(error) = crate::api::watch::interrupted() {
         return Err(error);

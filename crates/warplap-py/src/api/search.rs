@@ -3,13 +3,14 @@
 
 use std::collections::HashSet;
 
-use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use warplap::core::candidate::{Candidate, Outcome, Trial};
 use warplap::core::search::{self, Arm, Brief, NAMES, Search};
 
 use crate::api::watch::interrupt;
+use crate::call::failure::bad;
 use crate::foreign::{config, settings};
 
 /// One variant's part of a search: a sequence of settings, the default first.
@@ -77,8 +78,7 @@ impl PythonSearch {
         for pair in passed.try_iter()? {
             let (variant, setting) = pair?.extract::<(String, Bound<'_, PyDict>)>()?;
             let config = config(&setting)?;
-            let known =
-                || PyValueError::new_err(format!("search: asked for {variant}[{config}], which is no candidate"));
+            let known = || bad(format!("search: asked for {variant}[{config}], which is no candidate"));
             let arm = self.arms.iter().find(|a| a.variant == variant && a.holds(&config)).ok_or_else(known)?;
             let candidate = arm.candidate(config);
             // Nobody is raced twice, however often it is asked for.
@@ -122,7 +122,7 @@ impl Search for PythonSearch {
 #[pyfunction]
 pub(crate) fn register_search(name: &str, make: Py<PyAny>) -> PyResult<()> {
     if NAMES.contains(&name) {
-        return Err(PyValueError::new_err(format!("name: '{name}' is a search there is, expected a name of your own")));
+        return Err(bad(format!("name: '{name}' is a search there is, expected a name of your own")));
     }
     search::register(name, move |arms: Vec<Arm>, brief: &Brief| {
         let made = Python::attach(|py| {

@@ -3,13 +3,13 @@
 
 use std::path::PathBuf;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use warplap::any::AnyDevice;
 use warplap::{Mode, Settings, Stop};
 use warplap_spec::Spec;
 
 use crate::api::watch::{Watch, ended};
+use crate::call::failure::bad;
 use crate::call::state::state;
 use crate::launch::gpu;
 
@@ -29,7 +29,7 @@ pub(crate) fn tune_spec(
     let mut settings = Settings { mode: Mode::Tune, again, stop: stop.clone(), ..state.gpu_settings() };
     settings.budget.seconds = budget.unwrap_or(settings.budget.seconds);
     let watch = Watch { stop, tell: None };
-    let wrong = |e: warplap_spec::SpecError| PyValueError::new_err(e.to_string());
+    let wrong = |e: warplap_spec::SpecError| bad(e);
     py.detach(|| {
         let spec = Spec::load(&path).map_err(wrong)?;
         spec.ready_on(&device).map_err(wrong)?;

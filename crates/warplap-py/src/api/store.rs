@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
-use pyo3::exceptions::{PyKeyError, PyValueError};
+use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 use warplap::core::store::bundle::Bundle;
 use warplap::core::store::care::{self, Prune};
 use warplap::core::store::{Checked, Entry};
 
-use crate::call::failure::store as failed;
+use crate::call::failure::{bad, store as failed};
 use crate::call::state::{refresh, state};
 
 /// Where the store is, and why it is in memory alone, if it is against the user's wish.
@@ -60,7 +60,7 @@ pub(crate) fn store_show(py: Python<'_>, hash: &str) -> PyResult<String> {
     match &answer[..] {
         [entry] => match store.check(entry) {
             Checked::Whole(record) => serde_json::to_string(&record).map_err(failed),
-            other => Err(PyValueError::new_err(format!("record {hash}: {other:?}"))),
+            other => Err(bad(format!("record {hash}: {other:?}"))),
         },
         [] => Err(PyKeyError::new_err(format!("no record has a hash that begins with '{hash}'"))),
         many => Err(PyKeyError::new_err(format!("{} records have a hash that begins with '{hash}'", many.len()))),
@@ -83,7 +83,7 @@ pub(crate) fn store_export(py: Python<'_>, path: PathBuf, op: Option<String>) ->
 pub(crate) fn store_import(py: Python<'_>, path: PathBuf) -> PyResult<(usize, usize, usize)> {
     let store = state().store.clone();
     let imported = py.detach(|| {
-        let bundle = Bundle::read(&path).map_err(|e| PyValueError::new_err(format!("{}: {e}", path.display())))?;
+        let bundle = Bundle::read(&path).map_err(|e| bad(format!("{}: {e}", path.display())))?;
         bundle.put_into(&store).map_err(failed)
     })?;
     refresh();
@@ -102,7 +102,7 @@ pub(crate) fn store_prune(
     dry_run: bool,
 ) -> PyResult<String> {
     let older_than = older_than.map(Duration::try_from_secs_f64).transpose();
-    let older_than = older_than.map_err(|e| PyValueError::new_err(format!("older_than: {e}")))?;
+    let older_than = older_than.map_err(|e| bad(format!("older_than: {e}")))?;
     let state = state();
     let stale_for = stale.then(|| warplap::core::device::Device::fingerprint(&*state.device).clone());
     let rules = Prune { older_than, keep, damaged, stale_for, dry_run };

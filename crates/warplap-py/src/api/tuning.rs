@@ -3,7 +3,6 @@
 
 use std::sync::OnceLock;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 use warplap::any::{AnyTuner, operation, problem};
@@ -17,6 +16,7 @@ use warplap::{Cpu, Cuda, Settings, Stop};
 
 use crate::api::watch::{Watch, ended};
 use crate::call::dispatcher;
+use crate::call::failure::bad;
 use crate::call::state::{self, State, refresh};
 use crate::launch::gpu;
 
@@ -51,8 +51,8 @@ fn open(
         registry::each(&mut doors);
         doors
     });
-    let (op, text) = problem(text, None).map_err(|e| PyValueError::new_err(e.to_string()))?;
-    let unknown = || PyValueError::new_err(format!("the operation {} is not in the registry", op.name));
+    let (op, text) = problem(text, None).map_err(|e| bad(e))?;
+    let unknown = || bad(format!("the operation {} is not in the registry", op.name));
     let (_, open) = doors.0.iter().find(|(name, _)| *name == op.name).ok_or_else(unknown)?;
     Ok((open(state, gpu, store, settings)?, text))
 }
@@ -67,7 +67,7 @@ fn settings(state: &State, gpu: Option<usize>, budget: Option<f64>, again: bool)
 /// A budget that was given, checked.
 pub(crate) fn budget_of(budget: Option<f64>) -> PyResult<Option<f64>> {
     match budget.filter(|s| !s.is_finite() || *s <= 0.0) {
-        Some(seconds) => Err(PyValueError::new_err(format!("budget: is {seconds}, expected seconds above 0"))),
+        Some(seconds) => Err(bad(format!("budget: is {seconds}, expected seconds above 0"))),
         None => Ok(budget),
     }
 }
@@ -177,13 +177,13 @@ fn variants(tuner: &dyn AnyTuner, problem: &str) -> PyResult<Value> {
 /// A problem text in its one form, checked.
 #[pyfunction]
 pub(crate) fn read_problem(text: &str) -> PyResult<String> {
-    problem(text, None).map(|(_, text)| text).map_err(|e| PyValueError::new_err(e.to_string()))
+    problem(text, None).map(|(_, text)| text).map_err(|e| bad(e))
 }
 
 /// The name of an operation or one of its aliases, as problem texts have it.
 #[pyfunction]
 pub(crate) fn read_operation(name: &str) -> PyResult<&'static str> {
-    operation(name).map(|op| op.name).map_err(|e| PyValueError::new_err(e.to_string()))
+    operation(name).map(|op| op.name).map_err(|e| bad(e))
 }
 
 /// Who the device is: its hard and soft fingerprint, as JSON.

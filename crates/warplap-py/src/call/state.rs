@@ -12,10 +12,11 @@ use warplap::core::background;
 use warplap::core::device::Device;
 use warplap::core::measure::{CacheState, Clock, Policy};
 use warplap::core::search;
-use warplap::core::store::{Store, open_or_memory};
+use warplap::core::store::{Store, open_as_named, open_or_memory};
 use warplap::{Bucket, Cpu, Cuda, Mode, Settings, Stop};
 
 use crate::call::dispatcher::OpDispatchers;
+use crate::call::failure::bad;
 use crate::launch::gpu;
 
 const MODES: [Mode; 5] = [Mode::Off, Mode::Replay, Mode::Record, Mode::Tune, Mode::Background];
@@ -84,6 +85,8 @@ static STATE: OnceLock<ArcSwap<State>> = OnceLock::new();
 
 fn usual() -> &'static ArcSwap<State> {
     STATE.get_or_init(|| {
+        // From here on records are held to the operations there are.
+        warplap::any::operations();
         let opened = open_or_memory(None);
         let (cpu, settings) = (Arc::new(Cpu::new()), Settings::default());
         ArcSwap::from_pointee(State::new(cpu, opened.store, opened.warning, settings, false))
@@ -145,17 +148,17 @@ pub(crate) fn shared_size(size: u64) -> u64 {
 
 /// Reads a bucket's name.
 pub(crate) fn bucket(name: &str) -> PyResult<Bucket> {
-    Bucket::named(name).map_err(|why| PyValueError::new_err(format!("bucket: {why}")))
+    Bucket::named(name).map_err(|why| bad(format!("bucket: {why}")))
 }
 
 /// Reads a clock's name.
 pub(crate) fn clock(name: &str) -> PyResult<Clock> {
-    name.parse().map_err(|why| PyValueError::new_err(format!("clock: {why}")))
+    name.parse().map_err(|why| bad(format!("clock: {why}")))
 }
 
 /// Reads the name of what is in the cache.
 fn cache(name: &str) -> PyResult<CacheState> {
-    name.parse().map_err(|why| PyValueError::new_err(format!("cache: {why}")))
+    name.parse().map_err(|why| bad(format!("cache: {why}")))
 }
 
 /// Changes what is given and keeps the rest; the warning about the store, if there is one.
@@ -178,14 +181,14 @@ pub(crate) fn configure(
     libraries: Option<Vec<(String, String)>>,
 ) -> PyResult<Option<String>> {
     if let Some(seconds) = budget.filter(|s| !s.is_finite() || *s <= 0.0) {
-        return Err(PyValueError::new_err(format!("budget: is {seconds}, expected seconds above 0")));
+        return Err(bad(format!("budget: is {seconds}, expected seconds above 0")));
     }
     if threads == Some(0) {
-        return Err(PyValueError::new_err("threads: is 0, expected 1 or more"));
+        return Err(bad("threads: is 0, expected 1 or more"));
     }
     if let Some(name) = search.as_ref().filter(|name| !search::names().contains(name)) {
         let known = search::names().join(", ");
-        return Err(PyValueError::new_err(format!("search: '{name}' is not known, expected one of {known}")));
+        return Err(bad(format!("search: '{name}' is not known, expected one of {known}")));
     }
     let bucket = bucket.map(self::bucket).transpose()?;
     let clock = clock.map(self::clock).transpose()?;
@@ -204,7 +207,8 @@ pub(crate) fn configure(
     let (store, warning) = if in_memory {
         (Store::memory(), None)
     } else if let Some(path) = store {
-        let opened = py.detach(|| open_or_memory(Some(&path)));
+        let opened = py.detach(|| open_as_named(Some(&path)));
+        let opened = opened.map_err(|e| bad(format!("store: {e}")))?;
         (opened.store, opened.warning)
     } else {
         (now.store.clone(), now.warning.clone())

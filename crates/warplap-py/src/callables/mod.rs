@@ -6,7 +6,7 @@ mod problem;
 
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::json;
@@ -18,6 +18,7 @@ use warplap::{Mode, Settings, Stop};
 
 use crate::api::tuning::{budget_of, tuned};
 use crate::api::watch::{Watch, ended, interrupt};
+use crate::call::failure::bad;
 use crate::call::state::{State, state};
 use crate::launch::gpu;
 use crate::tensor::kernel_argument::LaunchDevice;
@@ -95,7 +96,7 @@ pub(crate) fn race(
     again: bool,
 ) -> PyResult<Option<(usize, String)>> {
     if candidates.is_empty() {
-        return Err(PyValueError::new_err("candidates: there is none, expected one or more"));
+        return Err(bad("candidates: there is none, expected one or more"));
     }
     let stop = Stop::default();
     let hooks = Arc::new(PythonHooks { ready, prove, trial, stop: stop.clone() });

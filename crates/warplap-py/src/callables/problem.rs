@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use warplap::core::candidate::{Candidate, SourceHash};
@@ -21,6 +20,7 @@ use warplap::{Bucket, Stop};
 
 use super::kernel::Ready;
 use super::{PythonHooks, rejection};
+use crate::call::failure::bad;
 use crate::foreign::config;
 use crate::launch::pool::Pool;
 use crate::tensor::kernel_argument::LaunchDevice;
@@ -66,7 +66,7 @@ impl Callables {
         let mut groups: Vec<Group> = Vec::new();
         for (id, source, list) in lists {
             let id = if groups.iter().any(|g| g.id == id) { told_apart(&id, &source, &list[0].0) } else { id };
-            let space = space(&list).map_err(|e| PyValueError::new_err(format!("candidates: {e}")))?;
+            let space = space(&list).map_err(|e| bad(format!("candidates: {e}")))?;
             let mut numbers = BTreeMap::new();
             for (config, number) in list {
                 numbers.entry(config).or_insert(number);

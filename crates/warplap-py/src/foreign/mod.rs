@@ -9,7 +9,7 @@ pub(crate) use variant::Foreign;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyTuple};
@@ -18,6 +18,8 @@ use warplap::core::device::Device;
 use warplap::core::op::Op;
 use warplap::core::slot::{Signature, Slot};
 use warplap::core::space::{Config, Real, Value};
+
+use crate::call::failure::bad;
 
 /// A callable that wants to race.
 pub(crate) struct Foreigner {
@@ -262,7 +264,7 @@ pub(crate) fn add_variant(
     as_called: Option<HashMap<String, Py<PyAny>>>,
 ) -> PyResult<()> {
     if !matches!(device, "cpu" | "cuda") {
-        return Err(PyValueError::new_err(format!("device: is '{device}', expected cpu or cuda")));
+        return Err(bad(format!("device: is '{device}', expected cpu or cuda")));
     }
     let as_called = as_called.into_iter().flatten().collect();
     let (source, op, device, id) = (SourceHash::of(&[source]), op.to_string(), device.to_string(), id.to_string());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use warplap::core::measure::{CacheState, Policy};
 use warplap::core::slot::{Signature, Slot};
@@ -12,7 +12,7 @@ use warplap::cuda::{View, ViewMut};
 use warplap::{Arg, Cuda, Gemm, Mode, Op, Settings, Tuner};
 
 use crate::api::watch::{Watch, ended};
-use crate::call::failure::{raise, rejected};
+use crate::call::failure::{bad, raise, rejected};
 use crate::call::state;
 use crate::launch::gpu::device;
 
@@ -60,7 +60,7 @@ impl Gpu {
         config: Option<&str>,
         cold: bool,
     ) -> PyResult<GpuGemm> {
-        let problem = Gemm::parse(problem).map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let problem = Gemm::parse(problem).map_err(|e| bad(e))?;
         let state = state::state();
         let dispatchers = state.gpu(self.ordinal)?;
         let (device, known) = (dispatchers.device.clone(), &dispatchers.of::<Gemm>().tuner);
@@ -72,10 +72,10 @@ impl Gpu {
                 (chosen.kernel, chosen.candidate.to_string())
             }
             Some(id) => {
-                let unknown = || PyValueError::new_err(format!("variant: '{id}' is not known"));
+                let unknown = || bad(format!("variant: '{id}' is not known"));
                 let variant = known.catalog().find(id).ok_or_else(unknown)?;
                 let config = match config {
-                    Some(text) => Config::parse(text).map_err(|e| PyValueError::new_err(format!("config: {e}")))?,
+                    Some(text) => Config::parse(text).map_err(|e| bad(format!("config: {e}")))?,
                     None => variant.space(&problem, &device).default_config().unwrap_or_default(),
                 };
                 let built = py.detach(|| variant.build(&problem, &config, &device)).map_err(|e| rejected(&e))?;
@@ -98,7 +98,7 @@ type Opened = (Box<dyn warplap::any::AnyTuner>, String, warplap::Stop);
 
 impl Gpu {
     fn tuner(&self, problem: &str, budget: Option<f64>, again: bool, policy: Policy) -> PyResult<Opened> {
-        let (op, text) = warplap::any::problem(problem, None).map_err(|e| PyValueError::new_err(e.to_string()))?;
+        let (op, text) = warplap::any::problem(problem, None).map_err(|e| bad(e))?;
         let state = state::state();
         let stop = warplap::Stop::default();
         let mut settings =

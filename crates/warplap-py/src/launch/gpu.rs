@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use pyo3::exceptions::{PyNotImplementedError, PyValueError};
+use pyo3::exceptions::PyNotImplementedError;
 use pyo3::prelude::*;
 use warplap::Cuda;
 use warplap::core::device::Device;
 use warplap::core::dtype::DType;
 use warplap::core::store::default_root;
 
+use crate::call::failure::bad;
 use crate::tensor::kernel_argument::LaunchDevice;
 
 /// Devices with a higher ordinal are not looked for.
@@ -35,8 +36,7 @@ pub(crate) fn serve_if_asked(py: Python<'_>) {
 #[pyfunction]
 pub(crate) fn times(py: Python<'_>, address: u64, dtype: &str, len: u64, by: u64, gpu: usize) -> PyResult<()> {
     let device = device(gpu)?;
-    let dtype: DType =
-        dtype.parse().map_err(|_| PyValueError::new_err(format!("dtype: is {dtype}, expected a float")))?;
+    let dtype: DType = dtype.parse().map_err(|_| bad(format!("dtype: is {dtype}, expected a float")))?;
     let queue = device.current(py);
     // SAFETY: the caller's word.
     let launch = || unsafe { device.times((address, dtype, len), by, &queue) };
@@ -64,5 +64,5 @@ pub(crate) fn device(ordinal: usize) -> PyResult<Arc<Cuda>> {
 
 /// No such GPU.
 pub(crate) fn missing(ordinal: usize) -> PyErr {
-    PyValueError::new_err(format!("device: is cuda:{ordinal}, expected one below {DEVICES}"))
+    bad(format!("device: is cuda:{ordinal}, expected one below {DEVICES}"))
 }

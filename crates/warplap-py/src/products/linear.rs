@@ -1,13 +1,13 @@
 //! `linear`: x, a weight and a bias of any library come in; act(x @ w.T + bias) goes out, plus a residual or times what a
 //! gate lets through, as one product with an epilogue.
 
-use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use warplap::core::op::Op;
 use warplap::{Activation, Gemm, Join};
 
 use crate::call::direct::{Fresh, answer, call, direct};
+use crate::call::failure::bad;
 use crate::call::torch::{Made, Torch};
 use crate::foreign::Choice;
 use crate::products::gemm::{Product, SLOTS};
@@ -32,7 +32,7 @@ fn other<'a, 'py>(
     times: Option<&'a Bound<'py, PyAny>>,
 ) -> PyResult<Option<Other<'a, 'py>>> {
     match (residual, times) {
-        (Some(_), Some(_)) => Err(PyValueError::new_err("times: is given beside residual, expected one of them")),
+        (Some(_), Some(_)) => Err(bad("times: is given beside residual, expected one of them")),
         (Some(residual), None) => Ok(Some(("residual", residual, Join::Add))),
         (None, times) => Ok(times.map(|times| ("times", times, Join::Mul))),
     }
@@ -70,7 +70,7 @@ impl<'py> Layer<'_, 'py> {
 /// The activation of a word; none where nothing is said.
 fn activation(word: Option<&str>) -> PyResult<Activation> {
     let Some(word) = word else { return Ok(Activation::None) };
-    word.parse().map_err(|()| PyValueError::new_err(format!("activation: is '{word}', which no product has")))
+    word.parse().map_err(|()| bad(format!("activation: is '{word}', which no product has")))
 }
 
 impl<'py> Fresh<'py, SLOTS> for (&Product, Layer<'_, 'py>) {
@@ -188,7 +188,7 @@ pub(crate) fn linear_new<'py>(
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let own = Layer { x, w, bias, other: other(residual, times)? };
     let torch = Torch::here(x.py()).filter(|t| own.of_torch(t).is_some());
-    let torch = torch.ok_or_else(|| PyValueError::new_err("x, w, bias, residual or times: is no tensor of torch"))?;
+    let torch = torch.ok_or_else(|| bad("x, w, bias, residual or times: is no tensor of torch"))?;
     new(torch, &own.product(self::activation(activation)?, View::of)?, own)
 }
 

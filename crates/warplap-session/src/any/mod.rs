@@ -15,9 +15,11 @@ pub use warplap_core::engine::{AnyTuner, StoredAnswer, VariantStatus};
 
 use std::sync::OnceLock;
 
-use warplap_core::problem::ProblemError;
+use warplap_core::bucket::Bucket;
+use warplap_core::key::Key;
+use warplap_core::problem::{Problem, ProblemError};
 use warplap_core::settings::Settings;
-use warplap_core::store::Store;
+use warplap_core::store::{Store, hold_problems_to_keys};
 #[cfg(any(feature = "cpu", feature = "cuda"))]
 use warplap_core::{catalog::Raced, engine::Tuner};
 #[cfg(feature = "cpu")]
@@ -39,6 +41,7 @@ pub struct Operation {
     /// Problems that are tuned when nobody asks for others, by device kind.
     pub suites: &'static [(&'static str, &'static str)],
     read: fn(&str) -> Result<String, ProblemError>,
+    key_fields: fn(&str, &Bucket) -> Result<String, ProblemError>,
     open: Open,
     #[cfg(feature = "cuda")]
     ground: fn() -> Ground,
@@ -50,6 +53,7 @@ pub fn operations() -> &'static [Operation] {
     OPERATIONS.get_or_init(|| {
         let mut all = All(Vec::new());
         registry::each(&mut all);
+        hold_problems_to_keys(has_key);
         all.0
     })
 }
@@ -64,6 +68,7 @@ impl Visitor for All {
             example: O::EXAMPLE,
             suites: O::SUITES,
             read: |fields| O::parse(fields).map(|problem| O::text(&problem)),
+            key_fields: |text, bucket| Ok(O::parse(text)?.key_fields(bucket).to_string()),
             open: open::<O>,
             #[cfg(feature = "cuda")]
             ground: || Ground::of(<O as Raced<Cuda>>::catalog),
@@ -103,6 +108,13 @@ impl Operation {
     }
 }
 
+/// Whether a problem has a key, as far as its operation and rounding are known here.
+fn has_key(problem: &str, key: &Key) -> bool {
+    let operation = operations().iter().find(|op| op.name == key.op);
+    let (Some(operation), Ok(bucket)) = (operation, Bucket::named(&key.bucket)) else { return true };
+    (operation.key_fields)(problem, &bucket).is_ok_and(|fields| fields == key.fields)
+}
+
 /// The operation of this name or alias.
 pub fn operation(name: &str) -> Result<&'static Operation, ProblemError> {
     let name = name.trim();
@@ -134,6 +146,20 @@ mod tests {
             assert_eq!(problem(op.example, None).unwrap().1, op.example);
             assert!(names.insert(op.name) && op.aliases.iter().all(|a| names.insert(a)), "{}", op.name);
         }
+    }
+
+    #[test]
+    fn a_problem_has_the_key_of_its_own_and_no_other() {
+        for op in operations() {
+            for bucket in [Bucket::Changing, Bucket::Exact, Bucket::PowerOfTwo] {
+                let fields = (op.key_fields)(op.example, &bucket).unwrap();
+                let key = |name: &str| Key::of(op.name, fields.clone(), name.into(), "stream".into());
+                assert!(has_key(op.example, &key(bucket.name())), "{}", op.example);
+                assert!(!has_key("nonsense", &key(bucket.name())) && has_key("nonsense", &key("own")), "{}", op.name);
+            }
+        }
+        let key = Key::of("gemm", "m=16,n=16,k=16,dtype=f32".into(), "exact".into(), "stream".into());
+        assert!(!has_key("gemm:m=16,n=16,k=32,dtype=f32", &key) && !has_key(operations()[0].example, &key));
     }
 
     #[test]

@@ -56,7 +56,9 @@ impl Bundle {
                     Ok(Merged::Added) => done.0.added += 1,
                     Ok(Merged::Joined) => done.0.joined += 1,
                     Ok(Merged::Unchanged) => done.0.unchanged += 1,
-                    Err(e @ StoreError::NewerSchema { .. }) => done.0.refused.push(e.to_string()),
+                    Err(e @ (StoreError::NewerSchema { .. } | StoreError::OtherProblem { .. })) => {
+                        done.0.refused.push(e.to_string())
+                    }
                     Err(e) => done.1 = Some(e),
                 }
             }

@@ -42,6 +42,23 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
+/// The most characters of a message.
+pub const MESSAGE: usize = 300;
+
+/// A message for people, whatever was put in it: of a long one its beginning and its end, where it says what was
+/// expected.
+pub fn message(text: &str) -> Cow<'_, str> {
+    const END: usize = 120;
+    let count = text.chars().count();
+    if count <= MESSAGE {
+        return text.into();
+    }
+    let left_out = format!(" … ({count} characters in all) … ");
+    let begin: String = text.chars().take(MESSAGE - END - left_out.chars().count()).collect();
+    let end: String = text.chars().skip(count - END).collect();
+    format!("{begin}{left_out}{end}").into()
+}
+
 /// What a reader of a format says about a text of somebody else's making, which it may quote: fit to be shown.
 pub fn shown(said: impl std::fmt::Display) -> String {
     cut(&visible(&said.to_string()), 400).into_owned()
@@ -57,6 +74,12 @@ mod tests {
         assert_eq!(visible("x\u{202e}y\u{200b}"), "x\\u{202e}y\\u{200b}");
         assert_eq!(visible("µs → größer\n\tok"), "µs → größer\n\tok");
         assert_eq!(brief("short"), "short");
+        assert_eq!((message("short"), message(&"ä".repeat(MESSAGE))), ("short".into(), "ä".repeat(MESSAGE).into()));
+        for count in [MESSAGE + 1, 1_000_000] {
+            let long = format!("FIELD: {}: expected this", "ä".repeat(count));
+            let said = message(&long);
+            assert!(said.chars().count() == MESSAGE && said.starts_with("FIELD: ä") && said.ends_with("expected this"));
+        }
         assert!(brief(&"ä".repeat(20_000)).ends_with("ä… (20000 characters in all)"));
         assert_eq!(shown("unknown field `a\u{9b}`"), "unknown field `a\\u{9b}`");
         assert!(shown("x".repeat(1 << 20)).len() < 500);

@@ -17,7 +17,7 @@ pub fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     if file.metadata()?.is_file() {
         (&file).take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     } else {
-        from_pipe(&file, most, &mut bytes)?;
+        from_pipe(&file, has_no_name(path), most, &mut bytes)?;
     }
     match bytes.len() as u64 > most {
         true => Err(io::Error::new(ErrorKind::FileTooLarge, format!("it has more than {most} bytes"))),
@@ -74,6 +74,7 @@ fn through(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let begun = Instant::now();
     let mut file = loop {
         match open(OpenOptions::new().write(true), path) {
+            Err(e) if nobody_reads(&e) && has_no_name(path) => return Err(ErrorKind::BrokenPipe.into()),
             Err(e) if nobody_reads(&e) && begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(5)),
             Err(e) if nobody_reads(&e) => {
                 return Err(io::Error::new(
@@ -89,20 +90,29 @@ fn through(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.flush()
 }
 
+/// Whether nobody can find a pipe by its name: whoever has its other end has it already (`/dev/stdin`, `<(…)`).
+fn has_no_name(path: &Path) -> bool {
+    fs::canonicalize(path).is_err()
+}
+
 /// Reads what is no regular file: it may say nothing yet, and is asked again until it was silent for too long.
-fn from_pipe(mut file: &File, most: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
+fn from_pipe(mut file: &File, has_no_name: bool, most: u64, bytes: &mut Vec<u8>) -> io::Result<()> {
     let mut heard = Instant::now();
+    // Where there is another end: one without a name was given to somebody.
+    let mut joined = has_no_name;
     let mut part = vec![0; 1 << 16];
     while bytes.len() as u64 <= most {
         match file.read(&mut part) {
             // A pipe that nobody has opened yet gives nothing either.
-            Ok(0) if !bytes.is_empty() || !is_pipe(file) => return Ok(()),
+            Ok(0) if joined || !is_pipe(file) => return Ok(()),
             Ok(n) if n > 0 => {
+                joined = true;
                 bytes.extend_from_slice(&part[..n]);
                 heard = Instant::now();
                 continue;
             }
-            Err(e) if !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Err(e),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => joined = true,
+            Err(e) if e.kind() != ErrorKind::Interrupted => return Err(e),
             _ => {}
         }
         if heard.elapsed() > PATIENCE {
@@ -185,6 +195,31 @@ mod tests {
         assert!(write(Path::new("/dev/full"), b"x").is_err());
         assert!(write(dir.path(), b"x").is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_pipe_whose_other_end_has_gone_is_not_waited_for() {
+        use std::os::fd::AsRawFd;
+        let at = |end: &dyn AsRawFd| std::path::PathBuf::from(format!("/proc/self/fd/{}", end.as_raw_fd()));
+        let begun = Instant::now();
+        let (reader, writer) = io::pipe().unwrap();
+        drop(writer);
+        assert_eq!(bytes(&at(&reader), 10).unwrap(), b"");
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        assert_eq!(write(&at(&writer), b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        pipe(&path);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| bytes(&path, 10).unwrap());
+            // It opens as soon as somebody reads, and is seen before it goes.
+            let writer = OpenOptions::new().write(true).open(&path).unwrap();
+            std::thread::sleep(Duration::from_millis(200));
+            drop(writer);
+            assert_eq!(reader.join().unwrap(), b"");
+        });
+        assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
     }
 
     #[test]

@@ -29,9 +29,7 @@ pub(super) fn catch_up(root: Option<&Path>, classes: &[Class], console: &Console
     for class in classes {
         let (own, near) = (far.own.clone(), far.near.clone());
         let pulled = follow::pull(&mut far.session, &near, &own, Some(&class.device), false, None);
-        for why in pulled.map_err(|e| said(&far.title, &e))?.refused {
-            console.warn(why);
-        }
+        console.warn_of(&pulled.map_err(|e| said(&far.title, &e))?.refused);
         let wanted = far.ask(|session| wants::all(session, Some(&class.device)))?;
         open.extend(wanted.into_iter().filter(|w| w.editions == 0 && !w.given_up).map(|w| Open {
             device: w.device,

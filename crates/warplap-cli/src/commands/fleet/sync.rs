@@ -41,9 +41,7 @@ impl Pull {
         let kept = Artifacts::open(&far.folder).map_err(|e| Failure::NoAnswer(e.to_string()))?;
         let pulled = follow::pull(&mut far.session, &far.near, &own, slug.as_deref(), self.bodies, Some(&kept));
         let pulled = pulled.map_err(|e| said(&far.title, &e))?;
-        for why in &pulled.refused {
-            console.warn(why);
-        }
+        console.warn_of(&pulled.refused);
         let follow::Pulled { added, joined, unchanged, refused, kernels: (taken, left), .. } = &pulled;
         if console.json {
             let refused = refused.len();

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 use warplap::core::store::bundle::{Bundle, Claims};
+use warplap::core::store::minisign::{MAX_SIGNATURES, MinisignSignature};
 use warplap::core::store::{self, Address, Entry, SecretKey, Store};
+use warplap::core::user_files;
 use warplap::cuda::Artifacts;
 
 use super::sign::beside;
@@ -65,13 +67,7 @@ impl StoreExport {
         }
         let bytes = bundle.to_bytes();
         let signature = key.as_ref().map(|key| Bundle::sign(&bytes, key)).transpose()?;
-        kept::write(&self.file, &bytes, "FILE")?;
-        let beside = beside(&self.file);
-        match &signature {
-            Some(signature) => kept::write(&beside, signature.to_string().as_bytes(), "FILE.minisig")?,
-            // That of what stood here before is none of this bundle.
-            None => drop(std::fs::remove_file(&beside)),
-        }
+        self.put(&bytes, signature.map(|signature| signature.to_string()))?;
         if bundle.left_out > 0 {
             console.warn(format_args!("{} damaged or newer records were left out", bundle.left_out));
         }
@@ -87,6 +83,26 @@ impl StoreExport {
             console.say(format!("{} written to {file}{signed}", units::some(bundle.len(), "record", "records")))?;
         }
         Ok(Exit::Ok)
+    }
+
+    /// Puts a bundle in its place, and its signature beside it. Whoever reads meanwhile finds one that fits: that of
+    /// what stands here now and the new one stand side by side until the bundle has changed, by one rename.
+    fn put(&self, bytes: &[u8], signature: Option<String>) -> Result<(), Failure> {
+        let beside = beside(&self.file);
+        let Some(signature) = signature else {
+            kept::write(&self.file, bytes, "FILE")?;
+            // That of what stood here before is none of this bundle.
+            let _ = std::fs::remove_file(&beside);
+            return Ok(());
+        };
+        let sign = |text: &str| kept::write(&beside, text.as_bytes(), "FILE.minisig");
+        let old = if self.file.is_file() { user_files::text(&beside, MAX_SIGNATURES).ok() } else { None };
+        let both = old.map(|old| format!("{}\n{signature}", old.trim_end()));
+        // One more may be more than anybody reads: then the old one goes first.
+        let both = both.filter(|both| MinisignSignature::parse_all(both.as_bytes()).is_ok());
+        sign(both.as_ref().unwrap_or(&signature))?;
+        kept::write(&self.file, bytes, "FILE")?;
+        if both.is_some() { sign(&signature) } else { Ok(()) }
     }
 }
 

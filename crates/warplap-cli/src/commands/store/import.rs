@@ -80,6 +80,21 @@ pub(super) fn read(file: &Path, more: &[PathBuf], unsigned: bool, trusted: &Trus
     let bad = |e: BundleError| {
         Failure::input(format!("FILE is '{}': {e}: expected a bundle of warplap store export", file.display()))
     };
+    let read = || read_once(file, more, unsigned, trusted, bad);
+    match read()? {
+        // Somebody may have put another bundle there between the two looks.
+        Err(BundleError::Forged { .. }) if file.is_file() => read()?.map_err(bad),
+        bundle => bundle.map_err(bad),
+    }
+}
+
+fn read_once(
+    file: &Path,
+    more: &[PathBuf],
+    unsigned: bool,
+    trusted: &Trusted,
+    bad: impl Fn(BundleError) -> Failure,
+) -> Result<Result<Bundle, BundleError>, Failure> {
     let bytes = user_files::bytes(file, MAX_BUNDLE).map_err(|e| bad(e.into()))?;
     let mut signatures = Vec::new();
     let beside = beside(file);
@@ -89,7 +104,7 @@ pub(super) fn read(file: &Path, more: &[PathBuf], unsigned: bool, trusted: &Trus
         let text = user_files::bytes(path, MAX_SIGNATURES).map_err(|e| unread(&e))?;
         signatures.extend(MinisignSignature::parse_all(&text).map_err(|e| unread(&e))?);
     }
-    Bundle::signed(&bytes, &signatures, trusted).map_err(bad)
+    Ok(Bundle::signed(&bytes, &signatures, trusted))
 }
 
 /// Puts bundles into a store and says what that did.
@@ -109,9 +124,7 @@ pub(super) fn put(bundles: &[Bundle], store: &Store, take: Take, console: &Conso
         all.refused.extend(refused);
     }
     let Imported { added, joined, unchanged, refused } = all;
-    for why in &refused {
-        console.warn(why);
-    }
+    console.warn_of(&refused);
     if console.json {
         let refused = refused.len();
         console.line(&json!({"added": added, "joined": joined, "unchanged": unchanged, "refused": refused}))?;

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use warplap::core::record::Record;
 use warplap::core::space::{Config, Value as Setting};
 use warplap::core::store::{Checked, Store};
+use warplap::core::user_files;
 
 use crate::failure::Failure;
 
@@ -24,6 +25,9 @@ const OTHERS: [&str; 7] =
 const FOREIGN: [&str; 2] = ["num_ctas", "grf_mode"];
 /// Tokens of a prefill: a table that ends before answers for them with a row for decoding.
 const PREFILL: u64 = 1024;
+
+/// The most a table's file may hold, in bytes.
+const MOST: u64 = 16 << 20;
 
 /// What a table is for: the fields of its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -241,7 +245,7 @@ fn ordered(body: &Map<String, Value>) -> String {
 pub(crate) fn check_file(path: &Path) -> Result<String, Failure> {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let named = |why: &dyn std::fmt::Display| Failure::input(format!("{}: {why}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|e| named(&e))?;
+    let text = user_files::text(path, MOST).map_err(|e| named(&e))?;
     check_text(name, &text, named)
 }
 
