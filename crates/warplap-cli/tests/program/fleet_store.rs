@@ -51,8 +51,7 @@ fn what_one_machine_tunes_another_answers_without_a_race() {
     let tuned = one.json(&["tune", SMALL, "--budget", "0.3"]);
     assert_eq!(tuned[0]["how"], "raced");
     copy(&one.dir.path().join("store/devices-v1"), &two.dir.path().join("store/devices-v1"));
-    // A short race is provisional, and a second `tune` would go on with it: a program that runs just takes the answer.
-    let answered = two.json(&["tune", SMALL, "--mode", "record"]);
+    let answered = two.json(&["tune", SMALL]);
     assert_eq!(answered[0]["how"], "stored", "{}", answered[0]);
     assert_eq!(answered[0]["winner"], tuned[0]["winner"]);
     // What is wanted is tuned once by whoever gets to it, and then it is done.

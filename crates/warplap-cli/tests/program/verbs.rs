@@ -50,13 +50,6 @@ fn a_tune_line_has_its_fields_and_a_second_tune_measures_nothing() {
     let before = place.snapshot();
     let second = place.run(&["tune", SMALL, "--json"]);
     let again = second.lines().remove(0);
-    if line["grade"] != "clean" {
-        // A machine that is busy with other things leaves something open.
-        assert!(
-            again["note"].as_str().unwrap().contains("record") || again["note"].as_str().unwrap().contains("stands")
-        );
-        return;
-    }
     assert_eq!((again["from_store"].as_bool(), again["launches"].as_u64()), (Some(true), Some(0)));
     assert_eq!(again["winner"], line["winner"]);
     assert_eq!(place.snapshot(), before);
