@@ -16,7 +16,7 @@ const MOST: usize = 4096;
 
 /// Which calls are kept; for all others nothing is known.
 #[derive(Clone, Copy, PartialEq)]
-enum Calls {
+enum KeptCalls {
     /// Nobody wants a gradient, nobody watches or casts: what goes straight to a kernel.
     Direct,
     /// Somebody wants a gradient; of whom is part of the key.
@@ -28,7 +28,7 @@ enum Calls {
 /// Values by calls. Tensors that are None stand for ones that are not there.
 #[pyclass(frozen, module = "warplap._warplap")]
 pub(crate) struct CallCache {
-    calls: Calls,
+    calls: KeptCalls,
     known: Py<PyDict>,
 }
 
@@ -37,9 +37,9 @@ impl CallCache {
     #[new]
     fn new(py: Python<'_>, calls: &str) -> PyResult<Self> {
         let calls = match calls {
-            "direct" => Calls::Direct,
-            "training" => Calls::Training,
-            "all" => Calls::All,
+            "direct" => KeptCalls::Direct,
+            "training" => KeptCalls::Training,
+            "all" => KeptCalls::All,
             _ => return Err(PyValueError::new_err("calls: expected direct, training or all")),
         };
         Ok(CallCache { calls, known: PyDict::new(py).unbind() })
@@ -108,9 +108,9 @@ impl CallCache {
             if !torch.is_plain(&tensor) {
                 return Ok(None);
             }
-            let wanted = self.calls != Calls::All && torch.wants_gradient(&tensor)?;
+            let wanted = self.calls != KeptCalls::All && torch.wants_gradient(&tensor)?;
             wants |= wanted;
-            key.push(1 + u8::from(wanted && self.calls == Calls::Training));
+            key.push(1 + u8::from(wanted && self.calls == KeptCalls::Training));
             // What has no memory that can be named takes the general way, which says why.
             let Ok(view) = torch.view(&tensor, "") else { return Ok(None) };
             if !append(&view, &mut key) {
@@ -118,9 +118,9 @@ impl CallCache {
             }
         }
         let are_kept = match self.calls {
-            Calls::Direct => !(wants && torch.keeps_gradients(py)?) && !torch.is_watched(py)?,
-            Calls::Training => wants && torch.keeps_gradients(py)?,
-            Calls::All => true,
+            KeptCalls::Direct => !(wants && torch.keeps_gradients(py)?) && !torch.is_watched(py)?,
+            KeptCalls::Training => wants && torch.keeps_gradients(py)?,
+            KeptCalls::All => true,
         };
         Ok(are_kept.then_some(key))
     }
