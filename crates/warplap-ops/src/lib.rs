@@ -28,6 +28,7 @@ mod extent;
 mod faer;
 pub mod gated;
 pub mod gemm;
+pub mod grouped;
 mod host;
 pub mod norm;
 pub mod norm_grad;
@@ -63,4 +64,5 @@ operations! {
     cross_entropy::{CrossEntropy, CrossEntropyProblem},
     rope::{Rope, RopeProblem},
     gated::{Gated, GatedProblem},
+    grouped::{Grouped, GroupedProblem, Spread},
 }
