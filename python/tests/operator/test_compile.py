@@ -112,3 +112,26 @@ def test_a_torch_without_the_registry_goes_through_the_dispatcher(monkeypatch):
         y, (code, *_) = run_and_get_code(torch.compile(sparse), x)
     near(y, sparse(x).detach())
     assert "torch.ops.warplap.bsr_linear.default(" in code
+
+
+def test_a_deep_model_is_compiled_without_writing_all_of_it_into_a_log(monkeypatch):
+    from torch._inductor import ir, lowering
+
+    from warplap.operator import compile as announced
+
+    written = []
+    op = torch.ops.warplap.softmax.default
+    lowering.lowerings.pop(op, None)  # as in a new process
+    monkeypatch.setattr(announced, "_is_announced", False)
+    monkeypatch.setattr(ir.IRNode, "str_helper", lambda self, lines, **_: written.append(1) or "")
+
+    x = torch.randn(4, 8)
+    with torch.no_grad():
+        near(torch.compile(lambda x: warplap.softmax(chain_of(x)))(x), torch.softmax(chain_of(x), -1))
+    assert op in lowering.lowerings and not written
+
+
+def chain_of(x):
+    for _ in range(24):
+        x = x + torch.sigmoid(x * 2 + x)
+    return x

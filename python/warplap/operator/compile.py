@@ -56,6 +56,22 @@ def _announce_to_inductor() -> None:
         registry.update({name: entry(python=_write) for name in _names})
     except (AttributeError, TypeError):  # another torch: the dispatcher does as well
         pass
+    _declare_fallbacks()
+
+
+def _declare_fallbacks() -> None:
+    """Says that Inductor calls our operators as they are. It would find out by itself, and write a line for its log
+    with all that the first call of each reads: in a model of sixteen layers that text is longer than any memory."""
+    lowering = sys.modules.get("torch._inductor.lowering")
+    for name in _names:
+        op = getattr(torch.ops.warplap, name.split(".")[-2]).default
+        try:
+            if lowering is None or op in lowering.lowerings or op._schema.is_mutable:
+                continue
+            tag = lowering.get_layout_constraint_tag(op, with_default=True)
+            lowering.make_fallback(op, lowering.tag_to_layout_constraint(tag), warn=False)
+        except (AttributeError, TypeError, AssertionError):  # another torch finds out by itself
+            return
 
 
 def _write(node: Any, writeline: Callable[..., None]) -> None:
