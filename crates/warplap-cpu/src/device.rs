@@ -203,6 +203,10 @@ impl Device for Cpu {
     type ViewMut<'a> = SliceMut<'a>;
     type Queue = ();
 
+    fn start_threads(&self) {
+        self.pool.start();
+    }
+
     fn fingerprint(&self) -> &Fingerprint {
         &self.fingerprint
     }

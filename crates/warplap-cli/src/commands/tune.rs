@@ -38,7 +38,7 @@ const SPEC_SECONDS: f64 = 60.0;
 /// Arguments of `tune`.
 #[derive(Args)]
 pub(crate) struct Tune {
-    /// What to tune: op:field=value,…, or a spec file of your own kernel (default: a suite over all operations)
+    /// What to tune: op:field=value,…, or a spec file of your own kernel (default: some of every operation)
     #[arg(value_name = "PROBLEM|SPEC")]
     problems: Vec<String>,
     /// The operation of problems that name none; alone: the default suite's part
@@ -47,6 +47,9 @@ pub(crate) struct Tune {
     /// A file with one problem a line
     #[arg(long, value_name = "FILE")]
     suite: Option<PathBuf>,
+    /// With no problem: the whole default suite, gradients too, with as many seconds for each as any problem has
+    #[arg(long, conflicts_with_all = ["problems", "suite", "misses"])]
+    all: bool,
     /// Also what programs in mode record asked for and did not find
     #[arg(long)]
     misses: bool,
@@ -142,7 +145,9 @@ impl Tune {
         let stop = machine::listen(console);
         let wanted = self.wanted(asked.as_deref().unwrap_or_default())?;
         let machine = if self.dry_run { Machine::open_to_read(root, wanted) } else { Machine::open(root, wanted) }?;
-        let asked = asked.map_or_else(|| suite::default(op, machine.device.kind()), Ok)?;
+        let kind = machine.device.kind();
+        let usual = || if self.is_first() { suite::first(kind) } else { suite::default(op, kind) };
+        let asked = asked.map_or_else(usual, Ok)?;
         let mut jobs = self.jobs(asked, &machine, &stop);
         if jobs.is_empty() {
             console.log("there is nothing to tune");
@@ -299,6 +304,11 @@ impl Tune {
         }
     }
 
+    /// Whether nothing was asked for at all: then what is shown is decided within a minute.
+    fn is_first(&self) -> bool {
+        self.is_default() && self.op.is_none() && !self.all
+    }
+
     fn is_default(&self) -> bool {
         self.problems.is_empty() && self.suite.is_none() && !self.misses
     }
@@ -334,7 +344,8 @@ impl Tune {
 
     /// A problem's part of the seconds there are for all.
     fn share_out(&self, settings: &mut Settings, spent: f64, left: usize) {
-        let total = self.total.or((self.is_default() && self.race.budget.is_none()).then_some(SUITE_SECONDS));
+        let is_short = self.is_default() && !self.all && self.race.budget.is_none();
+        let total = self.total.or(is_short.then_some(SUITE_SECONDS));
         if let Some(total) = total {
             let part = ((total - spent) / left.max(1) as f64).max(0.05);
             settings.budget.seconds = settings.budget.seconds.min(part);
@@ -430,10 +441,12 @@ impl Tune {
                 text.push_str(&format!("\n{}: {note}", answer.problem));
             }
         }
-        let whole = self.is_default() && self.op.is_none();
-        text.extend(
-            until_clean::sentence(answers, self.race.budget, whole, self.until_clean).map(|said| format!("\n{said}")),
-        );
+        let sentence = until_clean::sentence(answers, self.race.budget, self.is_first(), self.until_clean);
+        text.extend(sentence.map(|said| format!("\n{said}")));
+        if self.is_first() {
+            let all = suite::default(None, machine.device.kind()).map_or(0, |all| all.len());
+            text.push_str(&format!("\nthese are some of {all} problems: `warplap tune --all` takes every one"));
+        }
         if let Some(legend) = Answer::legend(answers) {
             text.push_str(&format!("\n{legend}"));
         }

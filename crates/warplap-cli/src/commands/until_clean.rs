@@ -28,7 +28,7 @@ pub(super) fn seconds_of_pass(budget: Option<f64>, pass: u32) -> f64 {
 }
 
 /// How many answers are decided, and what deciding the others takes.
-pub(super) fn sentence(answers: &[Answer], budget: Option<f64>, whole_suite: bool, goes_on: bool) -> Option<String> {
+pub(super) fn sentence(answers: &[Answer], budget: Option<f64>, plain: bool, goes_on: bool) -> Option<String> {
     let (all, open) = (answers.len(), answers.iter().filter(|answer| answer.is_open()).count());
     if open == 0 {
         return None;
@@ -39,7 +39,7 @@ pub(super) fn sentence(answers: &[Answer], budget: Option<f64>, whole_suite: boo
             "{decided}; the others were not within their seconds: a quieter machine helps, or --total"
         ));
     }
-    let command = if whole_suite { "`warplap tune --until-clean`" } else { "the same with --until-clean" };
+    let command = if plain { "`warplap tune --until-clean`" } else { "the same with --until-clean" };
     let seconds = open as f64 * budget.unwrap_or(USUAL) * OF_A_PASS;
     Some(format!("{decided}; {command} takes {}", about(seconds)))
 }

@@ -30,7 +30,7 @@ pub(crate) struct Cli {
 /// The commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Tune problems, or answer from the store; with no problem, a suite over all operations
+    /// Tune problems, or answer from the store; with no problem, some of every operation
     Tune(Box<tune::Tune>),
     /// Verify and time one variant, or every variant, alone; sweep one field
     Bench(Box<bench::Bench>),

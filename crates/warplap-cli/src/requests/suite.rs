@@ -123,6 +123,14 @@ pub(crate) fn default(op: Option<&'static Operation>, kind: &str) -> Result<Vec<
     wanted.flat_map(|o| lines(o.suite(kind))).map(|(_, line)| asked(line, None)).collect()
 }
 
+/// The part of the suite of all that is decided within a minute: a third of each operation's problems, those that come
+/// first, and no gradients.
+pub(crate) fn first(kind: &str) -> Result<Vec<Asked>, Failure> {
+    let wanted = operations().iter().filter(|op| !op.name.ends_with("_grad"));
+    let third = |op: &Operation| lines(op.suite(kind)).count().div_ceil(3);
+    wanted.flat_map(|op| lines(op.suite(kind)).take(third(op))).map(|(_, line)| asked(line, None)).collect()
+}
+
 /// A user's suite.
 pub(crate) fn read(path: &Path, usual: Option<&'static Operation>) -> Result<Vec<Asked>, Failure> {
     let named = |why: String| Failure::input(format!("--suite {}: {why}", path.display()));
@@ -150,6 +158,9 @@ mod tests {
             for op in operations() {
                 assert!(all.iter().any(|a| a.op() == op.name), "{kind}: {}", op.name);
             }
+            let first: Vec<_> = first(kind).unwrap().into_iter().map(|asked| asked.problem).collect();
+            assert!((10..=all.len() / 2).contains(&first.len()), "{kind}: {first:?}");
+            assert!(first.iter().all(|problem| all.iter().any(|asked| asked.problem == *problem)), "{first:?}");
             // What is written there is what is shown: the one text form.
             let text: String = operations().iter().map(|op| op.suite(kind)).collect();
             for asked in &all {

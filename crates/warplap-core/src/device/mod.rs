@@ -269,6 +269,10 @@ pub trait Device: Sized + Send + Sync + 'static {
         work()
     }
 
+    /// Starts the threads that launches share, where they are not there yet: a thread of low priority, such as one that
+    /// races beside a program, would hand its priority on to those that it starts.
+    fn start_threads(&self) {}
+
     /// Lets time pass between two blocks of samples, so that they see more than one mood of the machine.
     fn rest(&self, seconds: f64) {
         std::thread::sleep(std::time::Duration::from_secs_f64(seconds.clamp(0.0, 1.0)));

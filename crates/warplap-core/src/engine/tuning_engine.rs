@@ -187,6 +187,7 @@ impl<D: Device> TuningEngine<D> {
 
     /// Sends a race to the background. Where the store's answer stands it measures nothing.
     fn race_beside(&self, erased: &dyn ErasedProblem<D>) {
+        self.device.start_threads();
         let (erased, device, store) = (erased.boxed(), self.device.clone(), self.store.clone());
         let (settings, known) = (self.settings.clone(), self.known.clone());
         background::send(Box::new(move |stop| {

@@ -112,6 +112,14 @@ impl Pool {
         }
     }
 
+    /// Makes the threads that are this pool's own, where it has to have some. Those of a runtime are each caller's.
+    pub fn start(&self) {
+        let team = self.team();
+        if self.threads > 1 && team.team().is_none() {
+            team.own(self.threads);
+        }
+    }
+
     /// Brings threads that are shared with others into the state that a parallel operation of theirs leaves them in:
     /// awake, and on a core each. Whether there are any.
     pub fn rouse(&self) -> bool {
@@ -202,6 +210,27 @@ mod tests {
     #[test]
     fn every_task_runs_exactly_once() {
         every_task_runs_once(&Pool::new(4));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn threads_that_were_started_before_do_not_have_the_priority_of_who_uses_them() {
+        // SAFETY: it reads the calling thread's own.
+        let priority = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        let (pool, own) = (Pool::new(2), priority());
+        if pool.team().team().is_some() {
+            // Threads of a runtime are each caller's.
+            return;
+        }
+        pool.start();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: it sets the calling thread's own.
+                assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, own + 5) }, 0);
+                assert_eq!(pool.install(priority), own);
+            });
+        });
+        assert_eq!(priority(), own, "a thread's priority is its own");
     }
 
     #[test]

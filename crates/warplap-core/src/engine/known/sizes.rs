@@ -264,6 +264,7 @@ impl<D: Device> TuningEngine<D> {
 
     /// Sends a race of a few to the background; whoever listens hears when it is decided.
     fn race_few_beside(&self, key: &Key, erased: &dyn ErasedProblem<D>, usual: Candidate) {
+        self.device.start_threads();
         let (key, erased, device, store) = (key.clone(), erased.boxed(), self.device.clone(), self.store.clone());
         let (settings, known) = (self.settings.clone(), self.known.clone());
         background::send(Box::new(move |stop| {
