@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import random
 import statistics
+import sys
 import time
 
 import torch
@@ -130,6 +131,7 @@ def case(name, shape, args):
     steps, firsts, errors = {}, {}, {}
     for side in args.sides.split(","):
         torch._dynamo.reset()
+        print(f"{name} {shape[0]}x{shape[1]}: {side} ...", file=sys.stderr, flush=True)
         started = time.perf_counter()
         try:
             step = step_of(*side_of(side, model), model, inputs, args.train)
