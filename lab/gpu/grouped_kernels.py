@@ -1,5 +1,5 @@
-"""The CUDA kernels of `grouped` beside torch's grouped product and a loop of torch.mm, compiled and launched without the
-package: every kernel is held to double precision first, then all are timed in turns.
+"""The CUDA kernels of `grouped` beside torch's grouped product and a loop of torch.mm, compiled and launched without
+the package: every kernel is held to double precision first, then all are timed in turns.
 
     python lab/gpu/grouped_kernels.py --tokens 1,16,256,4096,16384 --seconds 120 --out grouped.json
 
@@ -70,7 +70,8 @@ def tiles(bm, bn, consumers, slots, cm, cn, queue=0, w_col=1, dtype=1, turns=Fal
     maps = {"x": lines(bm, False, cn), "w": lines(bn, not w_col, cm), "y": panel}
     name = f"{entry} {bm}x{bn} {cm}x{cn}" + (" queue" if queue else "")
     place = {"cluster": cm * cn, "tall": bm * cm, "wide": bn * cn, "resident": 1}
-    return kernel(entry, name, defines, w_col, dtype, threads=128 * (consumers + 1), shared=defines["SHARED"], maps=maps, **place)
+    place |= {"threads": 128 * (consumers + 1), "shared": defines["SHARED"], "maps": maps}
+    return kernel(entry, name, defines, w_col, dtype, **place)
 
 
 def by_turns(bm, bn, cm, cn, w_col=1, dtype=1):
@@ -84,9 +85,11 @@ def thin(bw, bt, bk, split, resident, w_col=1, dtype=1):
     if deep < 2:
         return None
     shared = deep * stage + beside
-    defines = {"BW": bw, "BT": bt, "BK": bk, "STAGES": deep, "CONS": bw // 64, "SPLIT": split, "CTAS": resident, "SHARED": shared}
+    defines = {"BW": bw, "BT": bt, "BK": bk, "STAGES": deep, "CONS": bw // 64}
+    defines |= {"SPLIT": split, "CTAS": resident, "SHARED": shared}
     name = f"wgmma_thin {bw}x{bt} k{bk} split{split} x{resident}"
-    place = {"cluster": split, "tall": bt, "wide": bw, "resident": resident, "maps": {"x": bt, "w": bw if w_col else bk}}
+    place = {"cluster": split, "tall": bt, "wide": bw, "resident": resident}
+    place["maps"] = {"x": bt, "w": bw if w_col else bk}
     return kernel("wgmma_thin", name, defines, w_col, dtype, threads=2 * bw + 32, shared=shared, **place)
 
 
@@ -95,8 +98,8 @@ def mma(bm, bn, bk, warps, deep, swap, w_col=1, dtype=1, odd=False):
     shared = deep * (tile(bm, swap and not w_col) + tile(bn, not swap and not w_col))
     vectors = {"VEC_X": 2, "VEC_W": 2, "VEC_Y": 0} if odd else {"VEC_X": 16, "VEC_W": 16, "VEC_Y": 1}
     defines = {"BM": bm, "BN": bn, "BK": bk, "WARPS": warps, "STAGES": deep, "SWAP": swap, "SHARED": shared, **vectors}
-    place = {"tall": bn if swap else bm, "wide": bm if swap else bn}
-    return kernel("mma_groups", f"mma_groups {bm}x{bn} swap{swap}", defines, w_col, dtype, threads=32 * warps, shared=shared, **place)
+    place = {"tall": bn if swap else bm, "wide": bm if swap else bn, "threads": 32 * warps, "shared": shared}
+    return kernel("mma_groups", f"mma_groups {bm}x{bn} swap{swap}", defines, w_col, dtype, **place)
 
 
 def plain(entry, w_col=1, dtype=1):
@@ -113,7 +116,8 @@ THIN = [
 ]  # fmt: skip
 THIN = [one for one in THIN if one]
 OTHER = [
-    tiles(128, 256, 2, 2, 1, 1, 1, w_col=0), tiles(128, 256, 2, 2, 2, 1, 0, w_col=0), tiles(128, 256, 2, 2, 1, 1, 1, dtype=0),
+    tiles(128, 256, 2, 2, 1, 1, 1, w_col=0), tiles(128, 256, 2, 2, 2, 1, 0, w_col=0),
+    tiles(128, 256, 2, 2, 1, 1, 1, dtype=0),
     by_turns(64, 256, 1, 1, w_col=0), by_turns(128, 128, 1, 2, w_col=0), by_turns(128, 128, 2, 1, dtype=0),
     thin(128, 16, 64, 1, 2, w_col=0), thin(64, 32, 128, 2, 2, w_col=0), thin(128, 16, 128, 1, 2, dtype=0),
     thin(128, 32, 64, 2, 2), thin(64, 64, 64, 4, 1), mma(128, 128, 32, 8, 3, 0), mma(128, 16, 64, 4, 3, 1),
@@ -122,9 +126,9 @@ OTHER = [
 ]  # fmt: skip
 # For lines that begin anywhere.
 ODD = [
-    mma(64, 128, 32, 4, 3, 0, odd=True), mma(128, 32, 64, 4, 2, 1, odd=True), mma(64, 64, 64, 4, 2, 0, w_col=0, odd=True),
-    mma(128, 16, 64, 4, 2, 1, w_col=0, odd=True), plain("reference"), plain("reference", w_col=0), plain("right"),
-    plain("right", w_col=0),
+    mma(64, 128, 32, 4, 3, 0, odd=True), mma(128, 32, 64, 4, 2, 1, odd=True),
+    mma(64, 64, 64, 4, 2, 0, w_col=0, odd=True), mma(128, 16, 64, 4, 2, 1, w_col=0, odd=True), plain("reference"),
+    plain("reference", w_col=0), plain("right"), plain("right", w_col=0),
 ]  # fmt: skip
 
 
@@ -152,7 +156,8 @@ def compile_here(entry, defines, path, library):
     strings = lambda all_: (ctypes.c_char_p * len(all_))(*[one.encode() for one in all_])
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     headers = strings([text_of(name) for name in names])
-    assert lib.nvrtcCreateProgram(ctypes.byref(program), text.encode(), entry.encode(), len(names), headers, strings(names)) == 0
+    what = text.encode(), entry.encode(), len(names), headers, strings(names)
+    assert lib.nvrtcCreateProgram(ctypes.byref(program), *what) == 0
     options = ["--gpu-architecture=sm_90a", "--std=c++17", *(f"-D{name}={value}" for name, value in defines.items())]
     if lib.nvrtcCompileProgram(program, len(options), strings(options)):
         lib.nvrtcGetProgramLogSize(program, ctypes.byref(size))
@@ -213,7 +218,7 @@ def tensor_map(address, inner, outer, box, swizzle, dtype):
 
 
 def launcher(it, x, w, offsets, y, n, k, largest=None):
-    """A function that launches a kernel; w lies as [experts, n, k] where it is column-major, else as [experts, k, n]."""
+    """A function that launches a kernel; w lies as [experts, n, k] where it is column-major, else [experts, k, n]."""
     import torch
 
     rows, experts, keep, at = x.shape[0], w.shape[0], [], []
@@ -300,14 +305,16 @@ def wrong_ones(kernels, rows, n, k, experts, kind, w_col, dtype, tail=0, bend=No
         end = max(begin, min(listed[e], rows))
         expected[begin:end] = x[begin:end].double() @ (w[e].double().t() if w_col else w[e].double())
         begin = end
-    somebodys, offsets, wrong = ~expected[:, 0].isnan(), torch.tensor(listed, dtype=torch.int32, device="cuda"), 0
+    somebodys, wrong = ~expected[:, 0].isnan(), 0
+    offsets = torch.tensor(listed, dtype=torch.int32, device="cuda")
     for it in kernels:
         split = it["defines"].get("SPLIT", 1)
         if (it["w_col"], it["dtype"]) != (w_col, dtype) or -(-k // it["defines"].get("BK", 1)) < split:
             continue
         right = it["entry"] == "right"
         guarded = torch.full((rows * n + 512,), -77.0, dtype=torch.float64 if right else kind_of, device="cuda")
-        y, largest = guarded[256 : 256 + rows * n].view(rows, n), torch.zeros(1, dtype=torch.int64, device="cuda")
+        y = guarded[256 : 256 + rows * n].view(rows, n)
+        largest = torch.zeros(1, dtype=torch.int64, device="cuda")
         launcher(it, x, w, offsets, y, n, k, largest)()
         torch.cuda.synchronize()
         nobodys = y[~somebodys]
@@ -317,7 +324,8 @@ def wrong_ones(kernels, rows, n, k, experts, kind, w_col, dtype, tail=0, bend=No
         allowed = 1e-9 if right else value * 2.0 ** (-8 if dtype == 1 else -10) + 1e-4 * k**0.5
         if not untouched or not bool((off <= allowed).all()):
             wrong += 1
-            print(f"WRONG {it['name']} rows={rows} n={n} k={k} experts={experts} {kind} col={w_col}: untouched {untouched}")
+            problem = f"rows={rows} n={n} k={k} experts={experts} {kind} col={w_col}"
+            print(f"WRONG {it['name']} {problem}: untouched {untouched}")
     return wrong
 
 
@@ -325,9 +333,9 @@ def proofs():
     wrong = 0
     for w_col, dtype in ((1, 1), (0, 1), (1, 0)):
         for problem in (
-            (1, 8, 128, 1, "even"), (7, 64, 128, 3, "skewed"), (130, 200, 256, 5, "skewed"), (300, 1544, 384, 7, "even"),
-            (333, 264, 2176, 128, "skewed"), (1000, 512, 640, 4, "one"), (2048, 776, 1024, 16, "skewed"),
-            (4096, 1536, 2048, 128, "even"),
+            (1, 8, 128, 1, "even"), (7, 64, 128, 3, "skewed"), (130, 200, 256, 5, "skewed"),
+            (300, 1544, 384, 7, "even"), (333, 264, 2176, 128, "skewed"), (1000, 512, 640, 4, "one"),
+            (2048, 776, 1024, 16, "skewed"), (4096, 1536, 2048, 128, "even"),
         ):  # fmt: skip
             wrong += wrong_ones(TILES + THIN + OTHER, *problem, w_col, dtype, tail=problem[0] % 10)
     bends = (
@@ -449,7 +457,8 @@ def main():
         for it in all_kernels:
             load(it)
     wrong = proofs()
-    print(f"{torch.__version__}, {torch.cuda.get_device_name(0)}: {wrong} wrong after {time.time() - begun:.0f} s", flush=True)
+    where = f"{torch.__version__}, {torch.cuda.get_device_name(0)}"
+    print(f"{where}: {wrong} wrong after {time.time() - begun:.0f} s", flush=True)
     for name, n, k, experts, each in MODELS:
         w = torch.empty((experts, n, k), device="cuda", dtype=torch.bfloat16)
         for matrix in w:
@@ -461,7 +470,8 @@ def main():
         del w
         torch.cuda.empty_cache()
     ratios = [row["rival"] / row["own"] for row in table]
-    print(f"{len(table)} points, the better rival over ours: mean {statistics.geometric_mean(ratios):.3f}, least {min(ratios):.3f}")
+    mean = statistics.geometric_mean(ratios)
+    print(f"{len(table)} points, the better rival over ours: mean {mean:.3f}, least {min(ratios):.3f}")
     if args.out:
         pathlib.Path(args.out).write_text(json.dumps(table))
     return 1 if wrong else 0
