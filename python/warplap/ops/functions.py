@@ -7,6 +7,7 @@ from .losses.cross_entropy import cross_entropy as cross_entropy
 from .losses.linear_cross_entropy import linear_cross_entropy as linear_cross_entropy
 from .norm.api import norm as norm
 from .products.gated_linear import gated_linear as gated_linear
+from .products.grouped_mm import grouped_mm as grouped_mm
 from .products.linear import linear as linear
 from .products.matmul import matmul as matmul
 from .products.norm_linear import forget_folded as forget_folded, norm_linear as norm_linear
