@@ -51,7 +51,7 @@ fn open(
         registry::each(&mut doors);
         doors
     });
-    let (op, text) = problem(text, None).map_err(|e| bad(e))?;
+    let (op, text) = problem(text, None).map_err(bad)?;
     let unknown = || bad(format!("the operation {} is not in the registry", op.name));
     let (_, open) = doors.0.iter().find(|(name, _)| *name == op.name).ok_or_else(unknown)?;
     Ok((open(state, gpu, store, settings)?, text))
@@ -177,13 +177,13 @@ fn variants(tuner: &dyn AnyTuner, problem: &str) -> PyResult<Value> {
 /// A problem text in its one form, checked.
 #[pyfunction]
 pub(crate) fn read_problem(text: &str) -> PyResult<String> {
-    problem(text, None).map(|(_, text)| text).map_err(|e| bad(e))
+    problem(text, None).map(|(_, text)| text).map_err(bad)
 }
 
 /// The name of an operation or one of its aliases, as problem texts have it.
 #[pyfunction]
 pub(crate) fn read_operation(name: &str) -> PyResult<&'static str> {
-    operation(name).map(|op| op.name).map_err(|e| bad(e))
+    operation(name).map(|op| op.name).map_err(bad)
 }
 
 /// Who the device is: its hard and soft fingerprint, as JSON.

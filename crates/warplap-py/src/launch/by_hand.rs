@@ -60,7 +60,7 @@ impl Gpu {
         config: Option<&str>,
         cold: bool,
     ) -> PyResult<GpuGemm> {
-        let problem = Gemm::parse(problem).map_err(|e| bad(e))?;
+        let problem = Gemm::parse(problem).map_err(bad)?;
         let state = state::state();
         let dispatchers = state.gpu(self.ordinal)?;
         let (device, known) = (dispatchers.device.clone(), &dispatchers.of::<Gemm>().tuner);
@@ -98,7 +98,7 @@ type Opened = (Box<dyn warplap::any::AnyTuner>, String, warplap::Stop);
 
 impl Gpu {
     fn tuner(&self, problem: &str, budget: Option<f64>, again: bool, policy: Policy) -> PyResult<Opened> {
-        let (op, text) = warplap::any::problem(problem, None).map_err(|e| bad(e))?;
+        let (op, text) = warplap::any::problem(problem, None).map_err(bad)?;
         let state = state::state();
         let stop = warplap::Stop::default();
         let mut settings =
