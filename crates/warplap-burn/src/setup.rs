@@ -100,7 +100,7 @@ impl State {
     pub(crate) fn cpu(&self) -> Arc<OpDispatchers<Cpu>> {
         let made = || {
             let cpu = self.setup.threads.map_or_else(Cpu::new, Cpu::with_threads);
-            // What was measured beside Burn's own is kept apart from what was measured without it.
+            // Records say which of Burn's own backends raced beside.
             let cpu = cpu.with_library(rival::ID, rival::VERSION);
             let mut settings = self.setup.settings.clone();
             settings.budget.seconds = self.setup.budget.unwrap_or(settings.budget.seconds);

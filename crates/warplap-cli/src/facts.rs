@@ -33,6 +33,8 @@ pub(crate) struct Subject<'s> {
     pub(crate) variants: &'s [VariantStatus],
     /// FLOP/s and bytes a second at best, where they were measured.
     pub(crate) ceilings: Option<(f64, f64)>,
+    /// What is to be said first where it was measured at another size.
+    pub(crate) other_size: Option<&'s str>,
 }
 
 impl Subject<'_> {
@@ -40,7 +42,8 @@ impl Subject<'_> {
     pub(crate) fn tuned(&self, edition: &TuningRun) -> Value {
         let verdict = &edition.verdict;
         let winner = &verdict.winner;
-        let mut lines = story::beside(edition, self.variants);
+        let mut lines: Vec<String> = self.other_size.iter().map(ToString::to_string).collect();
+        lines.extend(story::beside(edition, self.variants));
         lines.push(story::decided(edition));
         lines.extend(story::reaches(edition));
         let notes = [

@@ -26,6 +26,8 @@ pub(crate) struct Kept {
     pub(crate) key: String,
     pub(crate) device: String,
     pub(crate) edition: TuningRun,
+    /// What is to be said first where it was measured at another size: which one, and what that means for this one.
+    pub(crate) other_size: Option<String>,
     /// What was raced for.
     pub(crate) objective: Objective,
     pub(crate) variants: Vec<VariantStatus>,
@@ -62,8 +64,12 @@ impl Kept {
                 Checked::Whole(record) => Some((entry.device_slug, *record)),
                 _ => None,
             });
+        let other_size = result.measured_at.as_ref().map(|at| {
+            format!("Measured at {at}: no time here is one of {}. In the store: {}.", asked.problem, result.matched)
+        });
         Ok(Kept {
             asked: what.to_string(),
+            other_size,
             title: asked.title(),
             objective: asked.spec().map_or_else(Default::default, |s| s.objective.clone()),
             op: tuner.op(),
@@ -81,8 +87,9 @@ impl Kept {
 impl Kept {
     /// What a report of it is about.
     pub(crate) fn subject(&self) -> Subject<'_> {
-        let Kept { asked, title, problem, key, device, variants, ceilings, .. } = self;
-        Subject { asked, title: title.clone(), problem, key, device, variants, ceilings: *ceilings }
+        let Kept { asked, title, problem, key, device, variants, ceilings, other_size, .. } = self;
+        let other_size = other_size.as_deref();
+        Subject { asked, title: title.clone(), problem, key, device, variants, ceilings: *ceilings, other_size }
     }
 }
 

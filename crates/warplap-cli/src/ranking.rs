@@ -69,7 +69,12 @@ fn rows(ranked: &[Ranked<'_>], names: &[String], form: Form) -> Table {
             _ => Cell::styled("outpaced", DIM),
         };
         let style = if r.won { NAME } else { anstyle::Style::new() };
-        let gap: Cell = if r.won { "".into() } else { format!("{:.1} %", 100.0 * r.behind).into() };
+        let gap: Cell = match (r.won, r.ci) {
+            (true, _) => "".into(),
+            (false, Some(_)) => format!("{:.1} %", 100.0 * r.behind).into(),
+            // No rounds tell: its time is of another moment.
+            (false, None) => Cell::styled("—", DIM),
+        };
         let spread = r.plus_minus().map(|p| format!("{:.1} %", 100.0 * p)).unwrap_or_default();
         let first = match form {
             Form::TwoLines => {

@@ -76,7 +76,7 @@ impl Cpu {
                 ("isa", isa.name().to_string()),
                 ("caches", chip.caches.iter().map(|c| c.to_string()).collect::<Vec<_>>().join("/")),
             ],
-            [("race", RACE.to_string()), ("gemm", GEMM_VERSION.to_string())],
+            [("race", RACE.to_string())],
         );
         Cpu { chip, fingerprint, pool, isa, ceilings: Mutex::default(), builders: 0 }
     }
@@ -88,10 +88,9 @@ impl Cpu {
         self
     }
 
-    /// This device where a library of the host program races too: its version becomes part of the soft fingerprint, so
-    /// that what was measured beside it is kept apart from what was measured without it.
+    /// This device where a library of the host program races too: records say its version.
     pub fn with_library(mut self, name: &str, version: &str) -> Self {
-        self.fingerprint.soft.insert(name.to_string(), version.to_string());
+        self.fingerprint.libraries.insert(name.to_string(), version.to_string());
         self
     }
 
@@ -145,9 +144,6 @@ impl Cpu {
         ceilings::measure(self)
     }
 }
-
-/// The library variant's version: a newer one makes records stale.
-const GEMM_VERSION: &str = "0.19";
 
 /// The note in the store that holds the ceilings.
 const CEILINGS: &str = "ceilings";

@@ -241,7 +241,7 @@ impl<D: Ground> Fused<D> {
     /// What the store holds about the graph.
     fn edition(&self) -> Option<TuningRun> {
         let record = self.tuner.record(&self.problem)?;
-        record.current(&self.tuners.device.fingerprint().soft_id(), self.tuners.store.id()).cloned()
+        record.current(self.tuners.device.fingerprint(), self.tuners.store.id()).cloned()
     }
 }
 

@@ -5,6 +5,9 @@
 
 pub(crate) use gemm_common::Parallelism;
 
+/// The version of those crates, which is a part of who calls them.
+pub(crate) const VERSION: &str = "0.19";
+
 /// A matrix: its first element, and the steps from column to column and from row to row.
 #[derive(Clone, Copy)]
 pub(crate) struct Strided<P> {
@@ -87,5 +90,17 @@ pub(crate) unsafe fn product<T: Number>(
             true => T::run((n, m, k), b.turned(), a.turned(), c.turned(), threads),
             false => T::run((m, n, k), a, b, c, threads),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_version_is_the_one_that_is_compiled_in() {
+        let place = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+        let manifest = std::fs::read_to_string(place).expect("the workspace");
+        let lines = manifest.lines().filter(|line| line.starts_with("gemm-"));
+        let versions: Vec<&str> = lines.map(|line| line.split('"').nth(1).expect("a version")).collect();
+        assert!(versions.len() >= 3 && versions.iter().all(|v| *v == super::VERSION), "{versions:?}");
     }
 }

@@ -29,7 +29,7 @@ mod _warplap {
     use crate::api::spec::tune_spec;
     #[pymodule_export]
     use crate::api::store::{
-        store_export, store_import, store_list, store_misses, store_place, store_prune, store_show,
+        store_export, store_import, store_list, store_misses, store_place, store_prove, store_prune, store_show,
     };
     #[pymodule_export]
     use crate::api::tuning::{bench, device, explain, read_operation, read_problem, tune};

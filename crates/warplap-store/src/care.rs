@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
-use crate::records::fingerprint::{Fingerprint, soft_id};
+use crate::records::fingerprint::Fingerprint;
 use crate::{Checked, Entry, Store, StoreError};
 
 /// Opens entries on several threads and gives each with its place in `entries`, in no order.
@@ -138,9 +138,8 @@ pub fn prune(store: &Store, rules: &Prune) -> Result<RemovedRecords, StoreError>
                     going.insert(n);
                 }
                 Checked::Whole(record) => {
-                    let stale = |f: &Fingerprint| {
-                        record.device == f.hard && record.editions.iter().all(|e| soft_id(&e.soft) != f.soft_id())
-                    };
+                    let stale =
+                        |f: &Fingerprint| record.device == f.hard && record.editions.iter().all(|e| !f.holds(&e.soft));
                     if rules.stale_for.as_ref().is_some_and(stale) {
                         going.insert(n);
                     }

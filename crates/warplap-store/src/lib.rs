@@ -260,5 +260,5 @@ pub fn read_record(text: &str) -> Result<Record, String> {
 
 /// The folder name of a device from its hard fingerprint.
 pub(crate) fn slug_of(hard: &BTreeMap<String, String>) -> String {
-    Fingerprint { hard: hard.clone(), soft: BTreeMap::new() }.slug()
+    Fingerprint { hard: hard.clone(), soft: BTreeMap::new(), libraries: BTreeMap::new() }.slug()
 }

@@ -83,7 +83,7 @@ impl Store {
             return Match::Miss;
         };
         match self.load(&place, Some(device)) {
-            Some(record) if record.current(&device.soft_id(), self.id()).is_some() => Match::Exact(Box::new(record)),
+            Some(record) if record.current(device, self.id()).is_some() => Match::Exact(Box::new(record)),
             Some(record) if !record.editions.is_empty() => Match::Near(Box::new(record)),
             _ => self.foreign(&place),
         }
@@ -369,6 +369,11 @@ impl Store {
 
     pub(crate) fn warn_about(&self, place: &Place, why: &str) {
         self.warn_once(place.to_string(), &format!("{}: {why}", self.path(place).display()));
+    }
+
+    /// Warns of something that a program should hear of once, however many records it is true of.
+    pub fn warn_once_of(&self, of: &str, why: &str) {
+        self.warn_once(of.into(), why);
     }
 
     /// Warns, once for each thing to warn of.

@@ -58,7 +58,7 @@ fn an_imported_edition_never_beats_a_local_one() {
         // One that claims to come from here is no better.
         assert_eq!(store.merge(record(&key, &device, edition(store.id(), 999, 66))).unwrap(), Merged::Unchanged);
         let Match::Exact(result) = store.lookup(&key, &device) else { panic!("a miss") };
-        let current = result.current(&device.soft_id(), store.id()).unwrap();
+        let current = result.current(&device, store.id()).unwrap();
         assert_eq!(current.verdict.winner.config.int("mc"), Some(1));
         assert_eq!(result.editions.len(), 2);
     });

@@ -30,7 +30,7 @@ fn a_bundle_that_speaks_in_this_stores_name_from_the_year_9999_does_not_win() {
     // What is measured here afterwards answers, and stays.
     store.put(&key(1), &device(1), edition(store.id(), now(), 1), "").unwrap();
     let answers = |store: &Store| match store.lookup(&key(1), &device(1)) {
-        Match::Exact(r) => r.current(&device(1).soft_id(), store.id()).unwrap().verdict.winner.config.int("mc"),
+        Match::Exact(r) => r.current(&device(1), store.id()).unwrap().verdict.winner.config.int("mc"),
         other => panic!("{other:?}"),
     };
     assert_eq!(answers(&store), Some(1));

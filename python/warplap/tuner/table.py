@@ -60,7 +60,8 @@ LEGEND = (
 
 class Table:
     """Rows as dictionaries, in the order that was decided: ``variant, config, time_us, low_us, high_us, plus_minus,
-    gflops, gbps, roofline, behind, outcome``. Times are the winner's own and the others' by their gap to it."""
+    gflops, gbps, roofline, behind, outcome``. Times are the winner's own and the others' by their gap to it; ``behind`` is
+    None of one that ran in no rounds that tell, whose time is of another moment."""
 
     def __init__(self, title: str, rows: list[dict[str, Any]], note: str = "") -> None:
         self.title, self.rows, self.note = title, rows, note
@@ -119,7 +120,8 @@ def of_edition(result: dict[str, Any], every_config: bool) -> Table:
     edition, verdict = result["edition"], result["edition"]["verdict"]
     work, floor, best = edition["work"], edition.get("floor_us"), verdict["median_us"]
     rows = [_row(trial, work, floor, best, verdict["winner"]) for trial in edition["trials"]]
-    rows.sort(key=lambda r: (r["outcome"] != "winner", r["behind"] is None, r["behind"] or 0.0))
+    last = float("inf")
+    rows.sort(key=lambda r: (r["outcome"] != "winner", r["behind"] is None, r["behind"] or 0.0, r["time_us"] or last))
     ties = [(t["variant"], _config(t["config"])) for t in verdict["ties"]]
     for row in rows:
         if row["outcome"] == "raced" and ((row["variant"], row["config"]) in ties or row["behind"] == 1.0):
@@ -132,8 +134,9 @@ def of_edition(result: dict[str, Any], every_config: bool) -> Table:
         if skipped["variant"] not in tried:
             tried.add(skipped["variant"])
             rows.append(_empty(skipped["variant"], f"aside: {skipped['reason']}"))
+    title = result["problem"] + (f" (measured at {result['measured_at']})" if result.get("measured_at") else "")
     note = f"{verdict['grade']}, {verdict['rounds']} rounds, {verdict['launches']} launches, {edition['seconds']:.1f} s"
-    return Table(result["problem"], rows, f"{note}\n{LEGEND}")
+    return Table(title, rows, f"{note}\n{LEGEND}")
 
 
 def _config(config: dict[str, Any]) -> str:
@@ -160,7 +163,8 @@ def _row(
     row = {**_empty(trial["variant"], outcome), "config": config}
     if measured is not None:
         us, (low, high), behind = measured["median_us"], measured["ci_us"], measured.get("behind")
-        ratio = 1.0 if outcome == "winner" else max(1.0, us / best)
+        # Who ran in no rounds that tell has a time of another moment: no ratio follows from it.
+        ratio = 1.0 if outcome == "winner" else None
         spread = (high - low) / us / 2 if us else None
         if behind is not None and outcome != "winner":
             # Medians of different heats are of different moods of the machine: only gaps to the winner compare.
@@ -168,7 +172,8 @@ def _row(
             low, high = (best * (1.0 + end) for end in behind["ci"])
             high = max(high, best * ratio)
         if not measured.get("cost"):
-            us = best * ratio
+            us = max(us, best) if ratio is None else best * ratio
+            high = max(high, us)
         row |= {"time_us": us, "low_us": low, "high_us": high, "plus_minus": spread, "behind": ratio}
         row["gflops"] = work["flops"] / us / 1e3 if work["flops"] else None
         row["gbps"] = work["bytes"] / us / 1e3 if work["bytes"] else None

@@ -29,6 +29,8 @@ class Tuned:
         self.time_us: float = verdict["median_us"]
         self.interval_us: tuple[float, float] = tuple(verdict["ci_us"])
         self.grade: str = verdict["grade"]
+        self.measured_at: str | None = result.get("measured_at")
+        """The size that was measured, where another one of the key was: times are of that one."""
         self.note: str | None = result.get("note")
         """What became of a provisional record that was there."""
         self._result = result
@@ -42,7 +44,8 @@ class Tuned:
         origin = "from the store" if self.from_store else f"raced in {self.record['seconds']:.1f} s"
         origin += f"; {self.note}" if self.note else ""
         who = f"{self.variant}[{settings}]" if settings else self.variant
-        return f"{self.problem}: {who} in {time_text(self.time_us)} ({self.grade}, {origin})"
+        at = f" at {self.measured_at}" if self.measured_at else ""
+        return f"{self.problem}: {who} in {time_text(self.time_us)}{at} ({self.grade}, {origin})"
 
 
 class _Bar:
@@ -163,7 +166,26 @@ class Explanation:
         self.newcomers: list[str] = result["newcomers"]
         self.variants: list[dict[str, Any]] = result["variants"]
         self.strided_call: str | None = result.get("gaps")
+        self.measured_at: str | None = result["measured_at"]
+        """The size that was measured, where another one of the key was: times are of that one."""
+        self.proved: bool = result["proved"]
+        """Whether the winner was raced or proved on this machine as it is."""
         self._result = result
+
+    @property
+    def answers(self) -> str | None:
+        """Who runs a call in the present mode; None where a race comes first."""
+        races = self._result["mode"] == "tune" and (self.how != "stored" or self.newcomers)
+        return None if races else self._answers()["variant"]
+
+    def _answers(self) -> dict[str, Any]:
+        """Who runs a call without a race, and why it is that one."""
+        tunes = self._result["mode"] in ("tune", "background") and self.how == "stored"
+        if tunes and self.record is not None and (self.proved or self._result["mode"] == "tune"):
+            first = "" if self.proved else "it is proved at its first use"
+            return {**self.record["verdict"]["winner"], "how": first}
+        answers: dict[str, Any] = self._result["answers"]
+        return answers
 
     @property
     def variant(self) -> str | None:
@@ -178,11 +200,17 @@ class Explanation:
 
     def __repr__(self) -> str:
         lines = [self.problem, f"  key      {self.key}", f"  store    {self.matched}"]
+        if self.answers is None:
+            lines.append("  answers  nobody yet: the first call races")
+        else:
+            why = self._answers()["how"].removeprefix("default: ").removeprefix("stored")
+            lines.append(f"  answers  {self.answers}" + (f" ({why})" if why else ""))
         if self.record is not None:
             verdict = self.record["verdict"]
             grade = verdict["grade"] + ("" if verdict["grade"] == "clean" else " (the next tune goes on with it)")
             spread = f"± {50 * (verdict['ci_us'][1] - verdict['ci_us'][0]) / verdict['median_us']:.1f} %"
             time = f"{time_text(verdict['median_us'])} {spread}"
+            time += f" at {self.measured_at}, not at the size asked for" if self.measured_at else ""
             lines.append(f"  winner   {self.variant}, {time}, {grade}, {sure_text(verdict)}")
             if verdict["margin"] is not None and verdict["runner_up"] is not None:
                 tie = verdict["runner_up"] in verdict["ties"]

@@ -122,7 +122,7 @@ fn shared(device: &AnyDevice, store: &Store, facts: &mut Vec<(&'static str, Stri
     json["ceilings"] = ceilings.is_some().then_some(note).flatten().unwrap_or(Value::Null);
     json["slug"] = slug.as_str().into();
     json["hard"] = json!(print.hard);
-    json["soft"] = json!(print.soft);
+    json["soft"] = json!(print.versions());
     facts.push(("ceilings", ceilings.as_ref().map_or("not measured yet (the first tune does)".into(), shown)));
     let soft: Vec<String> = print.soft.iter().map(|(k, v)| format!("{k} {v}")).collect();
     facts.push(("versions", soft.join(", ")));

@@ -60,6 +60,7 @@ impl Explain {
             how: chosen,
             winner,
             edition: result.edition.clone(),
+            measured_at: result.measured_at.clone(),
             note: None,
             seconds: 0.0,
             stages: Vec::new(),
@@ -99,6 +100,14 @@ impl Explain {
             fact("to race", format!("{candidates} candidates; warplap tune {}", answer.problem));
             return Ok(page);
         };
+        let why = match &answer.how {
+            warplap::How::Default(why) => why.clone(),
+            chosen => format!("{}, where nothing is measured", how(chosen)),
+        };
+        fact("answers", format!("{} ({why})", answer.winner));
+        if let Some(at) = &result.measured_at {
+            fact("sizes", paint(WARN, format!("what follows was measured at {at} and not at the size asked for")));
+        }
         let verdict = &edition.verdict;
         let age =
             SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_secs(edition.tuned_at)).unwrap_or_default();
@@ -125,7 +134,7 @@ impl Explain {
             );
             fact("samples", format!("{marks}  {spread}"));
         }
-        let speed = |name: &str, ratio: Option<f64>| format!("{} the {name}", units::times(ratio));
+        let speed = |name: &str, ratio| format!("{} the {name}", units::times_between(ratio));
         let (reference, library) = (answer.over_reference(), answer.over_library());
         fact("speed", format!("{}, {}", speed("reference", reference), speed("library", library)));
         fact("decided", story::decided(edition));

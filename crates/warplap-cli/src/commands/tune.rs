@@ -264,7 +264,7 @@ impl Tune {
         let subject = |bytes: f64| {
             let ceilings = ceilings(&machine.store, &device, problem, bytes);
             let (title, variants) = (job.asked.title(), &variants);
-            Subject { asked: problem, title, problem, key: &key, device: &device, variants, ceilings }
+            Subject { asked: problem, title, problem, key: &key, device: &device, variants, ceilings, other_size: None }
         };
         let answer = answer(job, machine, &Live::new(watch, subject(0.0), file))?;
         if let Some(edition) = &answer.edition {
@@ -480,16 +480,19 @@ fn answer(job: &Job, machine: &Machine, watch: &dyn Observer) -> Result<Answer, 
     let tuner = job.tuner(machine)?;
     let problem = &job.asked.problem;
     let started = Instant::now();
+    let measured_at;
     let (key, winner, how, edition, stages, note) = match job.settings.mode {
         Mode::Tune => {
             let tuned = if job.goes_on { tuner.tune(problem, watch) } else { tuner.ensure(problem, watch) }?;
             let how = if tuned.from_store { How::Stored } else { How::Raced };
+            measured_at = tuned.measured_at;
             (tuned.key, tuned.edition.verdict.winner.clone(), how, Some(tuned.edition), tuned.stages, tuned.note)
         }
         _ => {
             let result = tuner.find(problem)?;
             let (winner, how) = tuner.choose(problem)?;
             let edition = result.edition.filter(|_| !matches!(how, How::Default(_)));
+            measured_at = result.measured_at.filter(|_| edition.is_some());
             (result.key, winner, how, edition, Vec::new(), None)
         }
     };
@@ -506,6 +509,7 @@ fn answer(job: &Job, machine: &Machine, watch: &dyn Observer) -> Result<Answer, 
         how,
         winner,
         edition,
+        measured_at,
         note,
         seconds: started.elapsed().as_secs_f64(),
         stages,

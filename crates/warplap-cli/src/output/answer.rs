@@ -26,6 +26,8 @@ pub(crate) struct Answer {
     pub(crate) winner: Candidate,
     /// Absent where nothing was ever measured.
     pub(crate) edition: Option<TuningRun>,
+    /// The size its times are of, where that is another one than was asked for.
+    pub(crate) measured_at: Option<String>,
     /// What became of a provisional record that was there.
     pub(crate) note: Option<String>,
     /// Wall seconds this answer took.
@@ -89,20 +91,19 @@ impl Answer {
         Some(edition.floor_us? / edition.verdict.median_us)
     }
 
-    /// How many times faster the winner is than the best of some variants, by their gap to it; `None` where none of
-    /// them was timed.
-    fn speedup(&self, over: impl Fn(&VariantStatus) -> bool) -> Option<f64> {
+    /// How many times faster the winner is than the best of some variants, and the interval of that; `None` where no
+    /// rounds tell.
+    fn speedup(&self, over: impl Fn(&VariantStatus) -> bool) -> Option<(f64, [f64; 2])> {
         let edition = self.edition.as_ref()?;
         let named = |id: &str| self.variants.iter().any(|v| v.id == id && over(v));
-        let best = edition.ranked().into_iter().find(|r| named(&r.trial.candidate.variant))?;
-        Some(best.time_us / edition.verdict.median_us)
+        edition.ranked().into_iter().find(|r| named(&r.trial.candidate.variant))?.ratio()
     }
 
-    pub(crate) fn over_reference(&self) -> Option<f64> {
+    pub(crate) fn over_reference(&self) -> Option<(f64, [f64; 2])> {
         self.speedup(|v| v.reference)
     }
 
-    pub(crate) fn over_library(&self) -> Option<f64> {
+    pub(crate) fn over_library(&self) -> Option<(f64, [f64; 2])> {
         self.speedup(|v| v.library)
     }
 
@@ -136,8 +137,11 @@ impl Answer {
             "tie": verdict.is_some_and(|v| v.is_tie()),
             "won_by": verdict.map(|v| v.won_by),
             "note": self.note,
-            "speedup_reference": self.over_reference(),
-            "speedup_library": self.over_library(),
+            "measured_at": self.measured_at,
+            "speedup_reference": self.over_reference().map(|(ratio, _)| ratio),
+            "speedup_reference_ci": self.over_reference().map(|(_, ci)| ci),
+            "speedup_library": self.over_library().map(|(ratio, _)| ratio),
+            "speedup_library_ci": self.over_library().map(|(_, ci)| ci),
             "trials": trials,
             "skipped": skipped,
             "launches": self.launches(),
@@ -184,13 +188,20 @@ impl Answer {
             None => format!("{:.1} s", self.seconds),
         };
         let (time, interval) = (units::time(verdict.median_us), units::plus_minus(verdict.median_us, verdict.ci_us));
-        format!("{}  {}  {time} {interval}  {}  ({from})", self.problem, self.winner, verdict.grade.word())
+        let at = self.of_another_size();
+        format!("{}  {}  {time} {interval}{at}  {}  ({from})", self.problem, self.winner, verdict.grade.word())
+    }
+
+    /// Which size the times are of, where that is not the one that was asked for.
+    fn of_another_size(&self) -> String {
+        self.measured_at.as_ref().map(|at| format!(" at {at}")).unwrap_or_default()
     }
 
     /// Its place in the table: one row, or where the terminal is narrow a line with the names and a row with the
     /// numbers.
     pub(crate) fn put(&self, table: &mut Table, narrow: bool) {
-        let (problem, tie) = (units::short(&self.problem), if self.is_tie() { " ≈" } else { "" });
+        let other = self.measured_at.as_ref().map(|at| format!(" (times of {at})")).unwrap_or_default();
+        let (problem, tie) = (units::short(&self.problem) + &other, if self.is_tie() { " ≈" } else { "" });
         let winner = format!("{}{tie}", self.winner);
         let numbers = self.numbers();
         if narrow {
@@ -217,9 +228,9 @@ impl Answer {
         let verdict = &edition.verdict;
         let tally = Tally::of(edition);
         let bad = |n: u64| if n == 0 { Cell::styled(n, DIM) } else { Cell::styled(n, BAD) };
-        let gain = |r: Option<f64>| match r {
-            Some(r) if r >= 1.05 => Cell::styled(units::times(Some(r)), GOOD),
-            Some(r) => units::times(Some(r)).into(),
+        let gain = |ratio: Option<(f64, [f64; 2])>| match ratio {
+            Some((r, [low, _])) if low >= 1.05 => Cell::styled(units::times(Some(r)), GOOD),
+            Some((r, _)) => units::times(Some(r)).into(),
             None => dash(),
         };
         [
@@ -270,7 +281,8 @@ impl Answer {
     /// What ± and the grades are, in one line for under the table.
     pub(crate) fn legend(answers: &[Answer]) -> Option<String> {
         let any = answers.iter().any(|a| a.edition.is_some());
-        any.then(|| format!("±: half the 95 % interval of the winner's time; {}", Grade::LEGEND))
+        let ratios = "×: by rounds in which both ran, — where there are none";
+        any.then(|| format!("±: half the 95 % interval of the winner's time; {ratios}; {}", Grade::LEGEND))
     }
 
     /// The table as it fits into the terminal.

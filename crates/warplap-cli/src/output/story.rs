@@ -66,13 +66,13 @@ pub(crate) fn beside(edition: &TuningRun, variants: &[VariantStatus]) -> Vec<Str
     {
         let Some(result) = result else { continue };
         let name = &result.trial.candidate;
-        let spread = result.plus_minus().map(|p| format!(" ± {:.1} %", 100.0 * p)).unwrap_or_default();
-        lines.push(match result.won {
-            true => format!("the {what} itself won"),
-            false => {
-                let ratio = units::times(Some(1.0 + result.behind));
-                format!("{ratio} as fast as the {what}: {name}, {}{spread}", units::time(result.time_us))
+        lines.push(match (result.won, result.ratio()) {
+            (true, _) => format!("the {what} itself won"),
+            (false, Some(ratio)) => {
+                let (ratio, time) = (units::times_between(Some(ratio)), units::time(result.time_us));
+                format!("{ratio} as fast as the {what}: {name}, {time}")
             }
+            (false, None) => format!("the {what}, {name}, was not timed in the winner's rounds: no ratio"),
         });
     }
     lines

@@ -44,6 +44,16 @@ pub(crate) fn times(ratio: Option<f64>) -> String {
     ratio.filter(|r| r.is_finite()).map_or("—".into(), |r| format!("{}×", three(r)))
 }
 
+/// How many times faster, with its interval; a dash where no rounds tell.
+pub(crate) fn times_between(ratio: Option<(f64, [f64; 2])>) -> String {
+    match ratio {
+        Some((ratio, [low, high])) if low < high => {
+            format!("{} [{} … {}]", times(Some(ratio)), three(low), three(high))
+        }
+        ratio => times(ratio.map(|(ratio, _)| ratio)),
+    }
+}
+
 /// A share in percent; a dash where it is not known.
 pub(crate) fn percent(share: Option<f64>) -> String {
     share.filter(|s| s.is_finite()).map_or("—".into(), |s| format!("{:.0} %", 100.0 * s))

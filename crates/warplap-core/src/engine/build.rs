@@ -35,7 +35,7 @@ impl<D: Device> TuningEngine<D> {
             return Ok(chosen);
         }
         let how = How::Default(format!("{candidate} cannot be built for this problem"));
-        let edition = if self.settings.mode == Mode::Off { None } else { self.current(key) };
+        let edition = if self.settings.mode == Mode::Off { None } else { self.current(key, erased) };
         // Where there is a record, the first choice may be one that was wrong.
         let others = match &edition {
             Some(edition) => self.in_its_place(key, erased, edition),

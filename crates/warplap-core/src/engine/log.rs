@@ -1,7 +1,6 @@
 //! What is told of a race: a problem and what came of it come in; one line when it starts and one when it ends go out, to
 //! `tracing` at the level info.
 
-use crate::candidate::Trial;
 use crate::device::Device;
 use crate::engine::settings::Settings;
 use crate::error::Error;
@@ -32,15 +31,15 @@ fn news<D: Device>(erased: &dyn ErasedProblem<D>, edition: &TuningRun) -> String
     if is_library(&winner.variant) {
         return format!("{winner} of a library won with {own}");
     }
+    let ranked = edition.ranked();
     let best = |among: &dyn Fn(&str) -> bool| {
-        let of_it = |t: &&Trial| t.candidate != *winner && among(&t.candidate.variant);
-        let timed = edition.trials.iter().filter(of_it).filter_map(|t| Some((t.median_us()?, t)));
-        timed.min_by(|a, b| a.0.total_cmp(&b.0))
+        let other = ranked.iter().find(|r| !r.won && among(&r.trial.candidate.variant))?;
+        Some((other, other.ratio()?))
     };
     match best(&is_library).or_else(|| best(&|id| erased.is_baseline(id))) {
-        Some((us, trial)) => {
-            let times = us / verdict.median_us;
-            format!("{winner} won with {own}, {times:.2}× as fast as {} with {}", trial.candidate, time(us))
+        Some((other, (times, [low, high]))) => {
+            let (candidate, us) = (&other.trial.candidate, time(other.time_us));
+            format!("{winner} won with {own}, {times:.2}× as fast as {candidate} with {us} ({low:.2} to {high:.2}×)")
         }
         None => format!("{winner} won with {own}"),
     }

@@ -89,8 +89,10 @@ pub struct Chosen<D: Device> {
 pub struct Tuned {
     /// The key.
     pub key: Key,
-    /// The problem that was raced for it.
+    /// The problem that was asked for.
     pub problem: String,
+    /// The size that was measured, where that is another one of the key: times in the edition are of that one.
+    pub measured_at: Option<String>,
     /// Verdict and trials.
     pub edition: TuningRun,
     /// Whether the store answered and nothing was measured.

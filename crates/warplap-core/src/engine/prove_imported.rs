@@ -5,6 +5,7 @@ use crate::candidate::Candidate;
 use crate::device::Device;
 use crate::engine::Tuner;
 use crate::engine::tuning_engine::is_current;
+use crate::error::Error;
 use crate::key::Key;
 use crate::model::erased::ErasedProblem;
 use crate::model::op::Op;
@@ -18,6 +19,8 @@ pub struct Proved {
     pub passed: Vec<Candidate>,
     /// Those that have not, and why.
     pub failed: Vec<(Candidate, String)>,
+    /// Those for whose proof there was no time, and what it would take.
+    pub late: Vec<(Candidate, String)>,
 }
 
 impl<O: Op, D: Device> Tuner<O, D> {
@@ -34,15 +37,16 @@ impl<O: Op, D: Device> Tuner<O, D> {
 impl<D: Device> crate::engine::TuningEngine<D> {
     fn prove(&self, key: &Key, erased: &dyn ErasedProblem<D>) -> Option<Proved> {
         let Match::Exact(record) = self.store.lookup(key, self.device.fingerprint()) else { return None };
-        let edition = record.current(&self.device.fingerprint().soft_id(), self.store.id())?;
+        let edition = self.edition_of(&record, &|c| erased.find(&c.variant).is_some(), erased)?;
         let raced_here = edition.origin == self.store.id();
         if raced_here || !is_current(erased, &edition.verdict.winner) {
             return None;
         }
         let mut proved = Proved::default();
-        for candidate in proposed(edition) {
+        for candidate in proposed(&edition) {
             match self.admit_alone(key, erased, candidate) {
                 Ok(()) => proved.passed.push(candidate.clone()),
+                Err(why @ Error::NoTime { .. }) => proved.late.push((candidate.clone(), why.to_string())),
                 Err(why) => proved.failed.push((candidate.clone(), why.to_string())),
             }
         }

@@ -8,6 +8,7 @@ use crate::contest::verdict::Grade;
 use crate::device::Device;
 use crate::engine::contest_key::{Contested, KnownBefore};
 use crate::engine::known::provisional::better;
+use crate::engine::known::sizes::other_size;
 use crate::engine::progress::Observer;
 use crate::engine::settings::Running;
 use crate::engine::tuning_engine::{TuningEngine, is_current, locked};
@@ -161,16 +162,20 @@ impl<D: Device> TuningEngine<D> {
         let winner = &edition.verdict.winner;
         let before = locked(&self.known.winners).insert(key.text.clone(), (winner.clone(), how));
         let replaced = before.is_some_and(|(candidate, _)| candidate != *winner);
-        Tuned { key, problem: erased.text(), edition, from_store, note: None, warning, stages: Vec::new(), replaced }
+        let problem = erased.text();
+        let raced = if from_store { self.raced_for(&key) } else { None };
+        let measured_at = raced.and_then(|raced| other_size(&problem, &raced));
+        let stages = Vec::new();
+        Tuned { key, problem, measured_at, edition, from_store, note: None, warning, stages, replaced }
     }
 
-    /// The edition measured under this soft fingerprint, if there is one.
-    pub(crate) fn current(&self, key: &Key) -> Option<TuningRun> {
+    /// The edition measured on this device as it is, as far as it is of candidates that are here, if there is one.
+    pub(crate) fn current(&self, key: &Key, erased: &dyn ErasedProblem<D>) -> Option<TuningRun> {
         if let Some(edition) = locked(&self.unkept).get(&key.text) {
             return Some(edition.clone());
         }
         match self.store.lookup(key, self.device.fingerprint()) {
-            Match::Exact(record) => record.current(&self.device.fingerprint().soft_id(), self.store.id()).cloned(),
+            Match::Exact(record) => self.edition_of(&record, &|c| Self::is_here(erased, c), erased),
             _ => None,
         }
     }
@@ -190,7 +195,7 @@ impl<D: Device> TuningEngine<D> {
 
     /// The edition of a key whose winner is there, and against which nobody new wants to race.
     pub(crate) fn standing(&self, key: &Key, erased: &dyn ErasedProblem<D>) -> Option<TuningRun> {
-        let edition = self.current(key)?;
+        let edition = self.current(key, erased)?;
         let winner = &edition.verdict.winner;
         // A bucket holds other sizes too: the next best answers for those that the winner cannot do.
         let next_best = || {
@@ -212,7 +217,7 @@ impl<D: Device> TuningEngine<D> {
         timing: &Timing,
         running: &Running<'_>,
     ) -> Result<(TuningRun, Option<String>), Error> {
-        let earlier = self.current(key).filter(|e| is_current(erased, &e.verdict.winner));
+        let earlier = self.current(key, erased).filter(|e| is_current(erased, &e.verdict.winner));
         // Another device's winner has no place to defend here.
         let known = || self.lookup(erased, key).filter(|(_, how)| !matches!(how, How::Foreign(_)));
         let incumbent = earlier
@@ -233,7 +238,7 @@ impl<D: Device> TuningEngine<D> {
         let nothing = |rejection| Error::NothingRight { problem: erased.text(), rejection };
         let verdict = outcomes.verdict.map_err(nothing)?;
         let new = TuningRun {
-            soft: self.device.fingerprint().soft.clone(),
+            soft: self.device.fingerprint().versions(),
             origin: self.store.id().to_string(),
             tuned_at: now(),
             program: env!("CARGO_PKG_VERSION").to_string(),

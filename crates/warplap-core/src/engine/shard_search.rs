@@ -66,7 +66,7 @@ impl<D: Device> TuningEngine<D> {
         let turn = timing.of("wait", || self.turn(&key, observer));
         timing.of("admit", || self.admit(&key, card, &all.verdict.winner))?;
         let edition = TuningRun {
-            soft: self.device.fingerprint().soft.clone(),
+            soft: self.device.fingerprint().versions(),
             origin: self.store.id().to_string(),
             tuned_at: now(),
             program: env!("CARGO_PKG_VERSION").to_string(),

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::key::Key;
 use crate::model::erased::{ErasedProblem, ListedVariant};
 use crate::prove::verify::Case;
-use crate::record::TuningRun;
+use crate::record::{Record, TuningRun};
 use crate::rejection::Rejection;
 use crate::store::{ASKING, Match, Store};
 
@@ -152,15 +152,20 @@ impl<D: Device> TuningEngine<D> {
         let busy = self.device.busy(queue);
         let mut why = format!("the mode is {} and the store does not know the key", self.settings.mode);
         let result = result.filter(|(edition, _)| self.may_answer(&edition.verdict.winner, erased));
-        let imported = self.settings.mode == Mode::Replay
-            && result.as_ref().is_some_and(|(edition, _)| edition.origin != self.store.id());
+        let replayed = |edition: &TuningRun| self.settings.mode == Mode::Replay && edition.origin != self.store.id();
+        let imported = result.as_ref().filter(|(edition, _)| replayed(edition)).map(|(e, _)| e.verdict.winner.clone());
         let admitted = result.filter(|(edition, how)| {
             let winner = &edition.verdict.winner;
             let may = match (self.is_admitted(key, erased, (edition, how)), &busy) {
+                // What never met the program's own call may be slower than that, and nothing is measured in a replay.
+                (true, _) if replayed(edition) && !self.met_the_host(erased, edition) => {
+                    Err("it never raced beside what this program would call without it (import it anew, or tune)"
+                        .into())
+                }
                 (true, _) => Ok(()),
                 (false, Some(busy)) => Err(format!("it was never proved here, and {busy}")),
                 // Nothing is proved in the way of a program that only replays.
-                (false, None) if self.settings.mode == Mode::Replay && edition.origin != self.store.id() => {
+                (false, None) if replayed(edition) => {
                     Err("it was never proved here (warplap store verify --prove)".into())
                 }
                 (false, None) => self.admit_alone(key, erased, winner).map_err(|e| e.to_string()),
@@ -170,8 +175,14 @@ impl<D: Device> TuningEngine<D> {
         let why = busy.as_ref().filter(|_| tunes).unwrap_or(&why);
         let (candidate, how) = admitted.map(winner).or_else(|| self.library(erased, why)).unwrap_or_else(|| {
             // What came from elsewhere may be right where ours is not: nobody unproved answers in its place.
-            if imported { (self.reference(erased), How::Default(why.clone())) } else { self.first_choice(erased, why) }
+            match &imported {
+                Some(_) => (self.reference(erased), How::Default(why.clone())),
+                None => self.first_choice(erased, why),
+            }
         });
+        if let Some(winner) = imported.filter(|w| w.variant != candidate.variant && how != How::Stored) {
+            self.store.warn_once_of("imported", &format!("{key}: {why}; {candidate} answers, not {winner}"));
+        }
         let lasts = !tunes || how == How::Stored;
         Ok(Decided { candidate, how, lasts })
     }
@@ -241,18 +252,40 @@ impl<D: Device> TuningEngine<D> {
     }
 
     /// The edition that the store has for a key, and how its winner would be used.
-    fn lookup_edition(&self, erased: &dyn ErasedProblem<D>, key: &Key) -> Option<(TuningRun, How)> {
-        let soft = self.device.fingerprint().soft_id();
+    pub(crate) fn lookup_edition(&self, erased: &dyn ErasedProblem<D>, key: &Key) -> Option<(TuningRun, How)> {
         match self.store.lookup(key, self.device.fingerprint()) {
             Match::Exact(record) => {
-                let edition = record.current(&soft, self.store.id())?;
+                let edition = self.edition_of(&record, &|c| erased.find(&c.variant).is_some(), erased)?;
                 let how = if is_current(erased, &edition.verdict.winner) { How::Stored } else { How::Stale };
-                Some((edition.clone(), how))
+                Some((edition, how))
             }
-            Match::Near(record) => Some((record.stale(&soft, self.store.id())?.clone(), How::Stale)),
+            Match::Near(record) => {
+                Some((record.stale(self.device.fingerprint(), self.store.id())?.clone(), How::Stale))
+            }
             Match::Foreign(record, slug) => Some((record.editions.last()?.clone(), How::Foreign(slug))),
             Match::Miss => None,
         }
+    }
+
+    /// The edition of a record that counts for who is in this catalog: one whose winner is, else what the best one says
+    /// of those who are.
+    pub(crate) fn edition_of(
+        &self,
+        record: &Record,
+        has: &dyn Fn(&Candidate) -> bool,
+        erased: &dyn ErasedProblem<D>,
+    ) -> Option<TuningRun> {
+        let (device, local) = (self.device.fingerprint(), self.store.id());
+        record.current_of(device, local, has).cloned().or_else(|| {
+            let whole = record.current(device, local)?;
+            whole.among(&|c| is_current(erased, c), &device.versions())
+        })
+    }
+
+    /// Whether a candidate's record holds for what is here: nothing is known of another version of a library, which races
+    /// anew. A kernel of ours whose code changed has a place to defend all the same.
+    pub(crate) fn is_here(erased: &dyn ErasedProblem<D>, candidate: &Candidate) -> bool {
+        erased.find(&candidate.variant).is_some_and(|v| v.source() == candidate.source || !v.is_library())
     }
 
     /// Whether a stored candidate may be built for a problem: records are data, and buckets hold other shapes.
@@ -261,6 +294,15 @@ impl<D: Device> TuningEngine<D> {
             runner.fits(&self.device) && runner.space(&self.device).contains(&candidate.config)
         };
         erased.find(&candidate.variant).is_some_and(can)
+    }
+
+    /// Whether an edition knows how the call compares that the host program would make without us, where it would make
+    /// one of its own.
+    pub(crate) fn met_the_host(&self, erased: &dyn ErasedProblem<D>, edition: &TuningRun) -> bool {
+        let (mut listed, _) = erased.list(&self.device);
+        listed.retain(|l| l.runner.is_usual());
+        let met = |id: &str| edition.trials.iter().any(|t| t.candidate.variant == id);
+        listed.is_empty() || listed.iter().any(|l| met(l.runner.id()))
     }
 
     /// Whether a stored winner decides for a problem: it can be built, or it is what it was and another member of its

@@ -252,3 +252,23 @@ fn a_record_that_does_not_hold_together_is_not_taken_in() {
         assert!(store.entries().is_empty(), "{n}");
     }
 }
+
+#[test]
+fn in_replay_a_winner_that_never_met_the_programs_own_call_leaves_it_the_answer() {
+    // Tuned by a program without that call, and proved here.
+    let store = importing(elsewhere());
+    let [reference, first, a, b] = rows();
+    let all = [reference, first, a, b, row("host", 2e-3).usual()];
+    let replay = || tuner(&all, &store, mode(Mode::Replay));
+    let record = store.read(&replay().key(&problem(64)), &replay().device_slug()).unwrap();
+    assert!(replay().prove(&record).unwrap().failed.is_empty());
+    let chosen = replay().choose(&problem(64)).unwrap();
+    assert_eq!(chosen.candidate.variant, "host");
+    assert!(matches!(chosen.how, How::Default(why) if why.contains("never raced beside")));
+    assert!(!AnyTuner::find(&replay(), &Scale::text(&problem(64))).unwrap().met_the_host);
+    // One short race against the winner settles it.
+    let tuned = tune(&tuner(&all, &store, settings()), &problem(64));
+    assert!(!tuned.from_store && trial(&tuned.edition, "host").is_right());
+    let chosen = replay().choose(&problem(64)).unwrap();
+    assert_eq!((chosen.candidate.variant.as_str(), chosen.how), ("a", How::Stored));
+}

@@ -172,3 +172,75 @@ fn a_thousand_changed_catalogs_have_the_right_winner_or_a_miss() {
         }
     }
 }
+
+/// Two programs on one machine: one has a library of its own besides, which is the fastest.
+fn with_a_library(version: &str, seconds: f64) -> [Row; 4] {
+    let host = row("host_product", seconds).source(version).library();
+    [row("reference", 9e-3), row("a", 1e-3), row("b", 2e-3), host]
+}
+
+#[test]
+fn what_one_program_tuned_answers_in_another_and_only_who_is_new_there_races() {
+    let store = memory();
+    let rows = with_a_library("1", 5e-4);
+    let plain = || tuner(&rows[..3], &store, settings());
+    let host = |rows: &[Row]| on(Fake::new().beside("host", "1"), rows, &store, settings());
+    assert_eq!(tune(&plain(), &problem(64)).edition.verdict.winner.variant, "a");
+    // The other program takes that over: its own library alone races the winner, and wins.
+    let builds = rows[2].count.builds();
+    let tuned = tune(&host(&rows), &problem(64));
+    assert_eq!((tuned.from_store, tuned.edition.verdict.winner.variant.as_str()), (false, "host_product"));
+    assert_eq!(tuned.edition.soft["host"], "1");
+    assert_eq!(rows[2].count.builds(), builds, "who had lost does not race again");
+    // Both answer from the store from now on, each with the best that it has.
+    for _ in 0..2 {
+        let (one, other) = (tune(&plain(), &problem(64)), tune(&host(&rows), &problem(64)));
+        assert!(one.from_store && other.from_store);
+        assert_eq!(one.edition.verdict.winner.variant, "a");
+        assert_eq!(other.edition.verdict.winner.variant, "host_product");
+    }
+    // Somebody new is faster than both: the first program finds it, the other one lets its library race that one.
+    let more = [rows.to_vec(), vec![row("c", 2e-4)]].concat();
+    let found = [&more[..3], &more[4..]].concat();
+    assert_eq!(tune(&tuner(&found, &store, settings()), &problem(64)).edition.verdict.winner.variant, "c");
+    let tuned = tune(&host(&more), &problem(64));
+    assert_eq!((tuned.from_store, tuned.edition.verdict.winner.variant.as_str()), (false, "c"));
+    assert!(
+        tune(&host(&more), &problem(64)).from_store
+            && tune(&tuner(&found, &store, settings()), &problem(64)).from_store
+    );
+}
+
+#[test]
+fn a_program_without_the_winner_is_answered_by_the_best_that_it_has() {
+    let store = memory();
+    let rows = with_a_library("1", 5e-4);
+    tune(&on(Fake::new().beside("host", "1"), &rows, &store, settings()), &problem(64));
+    let plain = tuner(&rows[..3], &store, settings());
+    let tuned = tune(&plain, &problem(64));
+    assert_eq!((tuned.from_store, tuned.edition.verdict.winner.variant.as_str()), (true, "a"));
+    assert_eq!(plain.device().counts()[1], 0, "nothing is timed");
+    let chosen = tuner(&rows[..3], &store, mode(Mode::Replay)).choose(&problem(64)).unwrap();
+    assert_eq!((chosen.candidate.variant.as_str(), chosen.how), ("a", How::Stored));
+}
+
+#[test]
+fn another_version_of_a_library_races_anew_and_the_others_stay() {
+    for (seconds, winner) in [(3e-3, "a"), (4e-4, "host_product")] {
+        let store = memory();
+        let rows = with_a_library("1", 5e-4);
+        tune(&on(Fake::new().beside("host", "1"), &rows, &store, settings()), &problem(64));
+        let builds = [rows[1].count.builds(), rows[2].count.builds()];
+        let upgraded = [rows[..3].to_vec(), vec![with_a_library("2", seconds)[3].clone()]].concat();
+        let new = || on(Fake::new().beside("host", "2"), &upgraded, &store, settings());
+        let tuned = tune(&new(), &problem(64));
+        assert_eq!((tuned.from_store, tuned.edition.verdict.winner.variant.as_str()), (false, winner));
+        assert!(rows[1].count.builds() > builds[0], "the best of the others defends their place");
+        assert_eq!(rows[2].count.builds(), builds[1], "the others stay");
+        assert!(tune(&new(), &problem(64)).from_store);
+        // Back to the version before: what was found beside it answers.
+        let back = on(Fake::new().beside("host", "1"), &rows, &store, settings());
+        let tuned = tune(&back, &problem(64));
+        assert_eq!((tuned.from_store, tuned.edition.verdict.winner.variant.as_str()), (true, "host_product"));
+    }
+}

@@ -1,4 +1,4 @@
-//! What is said of a race while it runs: one line at its start, one at its end.
+//! What is said: of a race one line at its start and one at its end, of winners that a replay may not use one in all.
 
 use std::fmt::Debug;
 use std::sync::{Mutex, Once};
@@ -7,11 +7,12 @@ use std::thread::{self, ThreadId};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
+use warplap_core::settings::Mode;
 
 use crate::fake::{Act, problem, row};
 use crate::support::*;
 
-/// Messages of level info, with the thread that said them: other tests of this program race meanwhile.
+/// Messages of level info and warnings, with the thread that said them: other tests of this program race meanwhile.
 static SAID: Mutex<Vec<(ThreadId, String)>> = Mutex::new(Vec::new());
 
 struct Listener;
@@ -24,7 +25,7 @@ impl Visit for Listener {
 
 impl Subscriber for Listener {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::INFO
+        matches!(*metadata.level(), Level::INFO | Level::WARN)
     }
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
@@ -64,4 +65,22 @@ fn a_race_without_a_winner_says_so() {
     let tuner = tuner(&[row("reference", 4e-3).act(Act::OffBy(1.0))], &memory(), settings());
     let lines = heard(|| assert!(tuner.tune(&problem(64), &warplap_core::progress::Silent).is_err()));
     assert!(lines.len() == 2 && lines[1].contains("nobody won"), "{lines:?}");
+}
+
+#[test]
+fn a_replay_says_once_that_winners_were_never_proved_here() {
+    let (elsewhere, store) = (memory(), memory());
+    let rows = [row("reference", 4e-3), row("fast", 1e-3)];
+    for n in [64, 32] {
+        let tuner = tuner(&rows, &elsewhere, settings());
+        tune(&tuner, &problem(n));
+        store.merge(tuner.record(&problem(n)).unwrap()).unwrap();
+    }
+    let lines = heard(|| {
+        for n in [64, 32, 64] {
+            assert!(launch(&tuner(&rows, &store, mode(Mode::Replay)), &problem(n)).unwrap());
+        }
+    });
+    let [line] = &lines[..] else { panic!("one line: {lines:?}") };
+    assert!(line.contains("never proved here") && line.contains("reference[i=0] answers, not fast[i=0]"), "{line}");
 }

@@ -46,6 +46,12 @@ pub struct Cuda {
 }
 
 impl Cuda {
+    /// This device where a library of the host program races too: records say its version.
+    pub fn with_library(mut self, name: &str, version: &str) -> Self {
+        self.fingerprint.libraries.insert(name.to_string(), version.to_string());
+        self
+    }
+
     /// Opens a device by its ordinal. Where there is no driver, the error says so in one sentence.
     pub fn open(ordinal: i32) -> Result<Self, CudaError> {
         let (context, chip) = Context::open(ordinal)?;

@@ -17,11 +17,12 @@ mod silence;
 pub mod tables;
 pub mod wants;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use warplap_core::fingerprint::Fingerprint;
+use warplap_core::fingerprint::{Fingerprint, soft_id};
 use warplap_core::key::Key;
 use warplap_core::record::Record;
 use warplap_core::store::{ASKING, Far, Flight, Missed, Right, SecretKey, Store};
@@ -93,8 +94,13 @@ impl Far for Postgres {
         let rest = if wait > ASKING { &self.turns } else { &self.asking };
         rest.check().ok()?;
         let (wait, began) = (wait.min(PATIENCE), Instant::now());
-        let (slug, soft, hash, own) = (device.slug(), device.soft_id(), key.hash(), self.own.clone());
-        let asked = self.line.ask(wait, move |session| tables::answers(session, &slug, &soft, &hash, &own));
+        let (slug, hash, own) = (device.slug(), key.hash(), self.own.clone());
+        // What was found beside the same libraries of the host program, and what was found without any.
+        let softs = BTreeSet::from([device.soft_id(), soft_id(&device.versions())]);
+        let asked = self.line.ask(wait, move |session| {
+            let answers = softs.iter().map(|soft| tables::answers(session, &slug, soft, &hash, &own));
+            Ok(answers.collect::<Result<Vec<_>, _>>()?.concat())
+        });
         let claimed = rest.hear((self.address.title(), "asking"), began, asked).ok()?;
         // The first question of a process is a good moment to send what an earlier one could not.
         self.post.news();

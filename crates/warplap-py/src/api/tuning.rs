@@ -5,14 +5,14 @@ use std::sync::OnceLock;
 
 use pyo3::prelude::*;
 use serde_json::{Value, json};
+use tracing::subscriber::{NoSubscriber, with_default};
 use warplap::any::{AnyTuner, operation, problem};
 use warplap::core::device::Device;
 use warplap::core::engine::{How, Tuned};
-use warplap::core::fingerprint::Fingerprint;
 use warplap::core::store::Store;
 use warplap::core::variant::Fit;
 use warplap::ops::registry::{self, Known, Visitor};
-use warplap::{Cpu, Cuda, Settings, Stop};
+use warplap::{Cpu, Cuda, Mode, Settings, Stop};
 
 use crate::api::watch::{Watch, ended};
 use crate::call::dispatcher;
@@ -45,16 +45,27 @@ fn open(
     store: Store,
     settings: Settings,
 ) -> PyResult<(Box<dyn AnyTuner>, String)> {
+    let (op, text) = problem(text, None).map_err(bad)?;
+    Ok((open_operation(state, op.name, gpu, store, settings)?, text))
+}
+
+/// A tuner of an operation on the CPU or on a GPU.
+pub(crate) fn open_operation(
+    state: &State,
+    op: &str,
+    gpu: Option<usize>,
+    store: Store,
+    settings: Settings,
+) -> PyResult<Box<dyn AnyTuner>> {
     static TUNERS: OnceLock<Tuners> = OnceLock::new();
     let doors = TUNERS.get_or_init(|| {
         let mut doors = Tuners(Vec::new());
         registry::each(&mut doors);
         doors
     });
-    let (op, text) = problem(text, None).map_err(bad)?;
-    let unknown = || bad(format!("the operation {} is not in the registry", op.name));
-    let (_, open) = doors.0.iter().find(|(name, _)| *name == op.name).ok_or_else(unknown)?;
-    Ok((open(state, gpu, store, settings)?, text))
+    let unknown = || bad(format!("the operation {op} is not in the registry"));
+    let (_, open) = doors.0.iter().find(|(name, _)| *name == op).ok_or_else(unknown)?;
+    open(state, gpu, store, settings)
 }
 
 fn settings(state: &State, gpu: Option<usize>, budget: Option<f64>, again: bool) -> PyResult<Settings> {
@@ -78,6 +89,7 @@ pub(crate) fn tuned(tuned: &Tuned) -> Value {
         "key": tuned.key.text,
         "problem": tuned.problem,
         "edition": tuned.edition,
+        "measured_at": tuned.measured_at,
         "from_store": tuned.from_store,
         "warning": tuned.warning,
         "note": tuned.note,
@@ -139,20 +151,34 @@ pub(crate) fn bench(
 #[pyo3(signature = (problem, *, gpu=None))]
 pub(crate) fn explain(py: Python<'_>, problem: &str, gpu: Option<usize>) -> PyResult<String> {
     let state = state::state();
-    let (tuner, text) = open(&state, problem, gpu, state.store.clone(), settings(&state, gpu, None, false)?)?;
-    let answer = py.detach(|| tuner.find(&text)).map_err(crate::call::failure::raise)?;
-    let how = answer.how.as_ref().map(|how| match how {
+    let settings = settings(&state, gpu, None, false)?;
+    let (tuner, text) = open(&state, problem, gpu, state.store.clone(), settings.clone())?;
+    // Who answers where nothing is measured. Who only asks is not warned, and the first call that is answered so will be.
+    let mode = state::present_mode();
+    let aside = Store::new(state.store.backend().clone());
+    let without_measuring = Settings { mode: if mode == Mode::Off { mode } else { Mode::Replay }, ..settings };
+    let (replays, _) = open(&state, problem, gpu, aside, without_measuring)?;
+    let quietly = |choose: &dyn Fn() -> _| with_default(NoSubscriber::default(), choose);
+    let (answer, answers) = py.detach(|| (tuner.find(&text), quietly(&|| replays.choose(&text))));
+    let (chosen, chosen_how) = answers.map_err(crate::call::failure::raise)?;
+    let answer = answer.map_err(crate::call::failure::raise)?;
+    let word = |how: &How| match how {
         How::Raced => "raced".to_string(),
         How::Stored => "stored".to_string(),
         How::Stale => "stale".to_string(),
         How::Foreign(slug) => format!("foreign: {slug}"),
         How::Default(why) => format!("default: {why}"),
-    });
+    };
     Ok(json!({
         "problem": text,
         "key": answer.key.text,
-        "how": how,
+        "how": answer.how.as_ref().map(word),
+        "mode": mode.name(),
+        "proved": answer.proved,
+        "met_the_host": answer.met_the_host,
+        "answers": {"variant": chosen.variant, "config": chosen.config, "how": word(&chosen_how)},
         "matched": answer.matched,
+        "measured_at": answer.measured_at,
         "edition": answer.edition,
         "newcomers": answer.newcomers,
         "variants": variants(&*tuner, &text)?,
@@ -190,6 +216,6 @@ pub(crate) fn read_operation(name: &str) -> PyResult<&'static str> {
 #[pyfunction]
 pub(crate) fn device() -> String {
     let state = state::state();
-    let Fingerprint { hard, soft } = state.device.fingerprint().clone();
-    json!({"hard": hard, "soft": soft}).to_string()
+    let print = state.device.fingerprint();
+    json!({"hard": print.hard, "soft": print.versions()}).to_string()
 }

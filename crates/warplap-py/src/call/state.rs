@@ -113,10 +113,15 @@ pub(crate) fn forget() {
     refresh();
 }
 
+/// The present mode.
+pub(crate) fn present_mode() -> Mode {
+    MODES[MODE.load(Ordering::Relaxed) as usize]
+}
+
 /// The present mode's name.
 #[pyfunction]
 pub(crate) fn mode() -> &'static str {
-    MODES[MODE.load(Ordering::Relaxed) as usize].name()
+    present_mode().name()
 }
 
 /// Sets the mode.
@@ -197,10 +202,11 @@ pub(crate) fn configure(
     let device = match (threads, &libraries) {
         (None, None) => now.device.clone(),
         _ => {
-            let soft = &now.device.fingerprint().soft;
             let cpu = Cpu::with_threads(threads.unwrap_or_else(|| now.device.threads()));
-            let kept = soft.iter().map(|(name, version)| (name.clone(), version.clone()));
-            let named = kept.chain(libraries.unwrap_or_default());
+            let libraries = libraries.unwrap_or_default();
+            gpu::race_beside(&libraries);
+            let kept = now.device.fingerprint().libraries.clone();
+            let named = kept.into_iter().chain(libraries);
             Arc::new(named.fold(cpu, |cpu, (name, version)| cpu.with_library(&name, &version)))
         }
     };

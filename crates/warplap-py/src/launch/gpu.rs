@@ -1,7 +1,7 @@
 //! NVIDIA GPUs: an ordinal comes in; the one device of the process goes out.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use pyo3::exceptions::PyNotImplementedError;
 use pyo3::prelude::*;
@@ -18,6 +18,16 @@ pub(crate) const DEVICES: usize = 16;
 
 /// The program in which candidates prove themselves, and its arguments: this interpreter with this package.
 static WORKER: OnceLock<(PathBuf, Vec<String>)> = OnceLock::new();
+
+/// Libraries of the host program that race on a GPU, with their versions.
+static LIBRARIES: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
+
+/// Says which libraries race on GPUs that are opened from now on.
+pub(crate) fn race_beside(libraries: &[(String, String)]) {
+    // Threads of the host, behind a stroke, are nothing to a GPU.
+    let plain = |(name, version): &(String, String)| (name.clone(), version.split('/').next().unwrap_or("").into());
+    LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner).extend(libraries.iter().map(plain));
+}
 
 /// Says which program serves as the worker.
 #[pyfunction]
@@ -53,6 +63,9 @@ pub(crate) fn device(ordinal: usize) -> PyResult<Arc<Cuda>> {
             WORKER.get().filter(|_| warplap::core::environment::var("WARPLAP_WORKER").is_none())
         {
             device = device.with_worker(program, arguments);
+        }
+        for (name, version) in LIBRARIES.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            device = device.with_library(name, version);
         }
         Ok(Arc::new(match default_root() {
             Some(root) => device.with_artifacts(&root),

@@ -51,10 +51,11 @@ impl Checked {
 
 /// A share of the winners from elsewhere that would answer on a device, one at least where there are any.
 pub fn claims(device: &AnyDevice, store: &Store, share: f64, seed: u64) -> Vec<Claim> {
-    let (slug, soft) = (device.fingerprint().slug(), device.fingerprint().soft_id());
+    let print = device.fingerprint();
+    let slug = print.slug();
     let of_others = |entry: &store::Entry| {
         let store::Checked::Whole(record) = store.check(entry) else { return None };
-        let edition = record.current(&soft, store.id()).filter(|e| e.origin != store.id())?.clone();
+        let edition = record.current(print, store.id()).filter(|e| e.origin != store.id())?.clone();
         Some(Claim { record: *record, edition })
     };
     let entries = store.entries();

@@ -10,7 +10,7 @@ pub use check::{Checked, Claim, check, claims};
 #[cfg(feature = "cuda")]
 pub(crate) use device::cuda;
 pub use device::{AnyDevice, Kind, Wanted, kinds};
-pub use prove::{ProvedAll, prove};
+pub use prove::{OpenTuner, ProvedAll, as_raced, prove, prove_with};
 pub use warplap_core::engine::{AnyTuner, StoredAnswer, VariantStatus};
 
 use std::sync::OnceLock;

@@ -1,5 +1,6 @@
 //! What is kept of a race: who ran, on what device, every trial, and what was decided.
 
+mod among;
 pub mod candidate;
 pub mod config;
 pub mod fingerprint;

@@ -52,6 +52,16 @@ impl TuningRun {
 }
 
 impl Ranked<'_> {
+    /// How many times the winner's time it takes, with the 95 % interval of that, by the rounds that tell: those both ran
+    /// in, or each with others in between. Nothing where there are none: times of different moments are no ratio.
+    pub fn ratio(&self) -> Option<(f64, [f64; 2])> {
+        if self.won {
+            return Some((1.0, [1.0; 2]));
+        }
+        let ci = self.ci.filter(|_| self.measurement.cost.is_none())?;
+        Some((1.0 + self.behind, ci.map(|end| 1.0 + end)))
+    }
+
     /// Half the width of the gap's interval.
     pub fn plus_minus(&self) -> Option<f64> {
         self.ci.map(|[low, high]| (high - low) / 2.0)

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::records::candidate::{Candidate, SourceHash, Trial};
-use crate::records::fingerprint::soft_id;
+use crate::records::fingerprint::{Fingerprint, has_all, soft_id};
 use crate::records::verdict::Verdict;
 use crate::records::work::Work;
 
@@ -120,15 +120,38 @@ pub struct Record {
 }
 
 impl Record {
-    /// The edition to use under a soft fingerprint: measured here before imported, then the better grade, then the
-    /// newest. An imported edition answers only where there is no local one.
-    pub fn current(&self, soft: &str, local: &str) -> Option<&TuningRun> {
-        self.editions.iter().filter(|e| soft_id(&e.soft) == soft).max_by_key(|e| e.rank(local))
+    /// The edition to use on a device as it is: measured here before imported, then the better grade, then the newest.
+    /// An imported edition answers only where there is no local one.
+    pub fn current(&self, device: &Fingerprint, local: &str) -> Option<&TuningRun> {
+        self.current_of(device, local, &|_| true)
     }
 
-    /// The best edition under any other soft fingerprint: stale, but better than nothing.
-    pub fn stale(&self, soft: &str, local: &str) -> Option<&TuningRun> {
-        self.editions.iter().filter(|e| soft_id(&e.soft) != soft).max_by_key(|e| e.rank(local))
+    /// As [`Record::current`] for a program that has these candidates: of those editions whose winner it has. Of one
+    /// origin the newest counts; one that met the same libraries, some of them or more goes before one that met others.
+    pub fn current_of(
+        &self,
+        device: &Fingerprint,
+        local: &str,
+        has: &dyn Fn(&Candidate) -> bool,
+    ) -> Option<&TuningRun> {
+        let versions = device.versions();
+        let rank = |e: &TuningRun| {
+            let comparable = has_all(&e.soft, &versions) || has_all(&versions, &e.soft);
+            (comparable, e.tuned_at, e.soft == versions)
+        };
+        let mut newest: BTreeMap<&str, &TuningRun> = BTreeMap::new();
+        for edition in self.editions.iter().filter(|e| device.holds(&e.soft) && has(&e.verdict.winner)) {
+            let best = newest.entry(&edition.origin).or_insert(edition);
+            if rank(best) <= rank(edition) {
+                *best = edition;
+            }
+        }
+        newest.into_values().max_by_key(|e| (e.rank(local), e.origin.clone()))
+    }
+
+    /// The best edition under other versions: stale, but better than nothing.
+    pub fn stale(&self, device: &Fingerprint, local: &str) -> Option<&TuningRun> {
+        self.editions.iter().filter(|e| !device.holds(&e.soft)).max_by_key(|e| e.rank(local))
     }
 
     /// Both records' editions; the two must be of one op, key and device. One edition per (soft fingerprint, origin)
@@ -151,12 +174,15 @@ impl Record {
 
     /// Puts an edition in, in place of the one with the same soft fingerprint and origin.
     pub fn put(&mut self, mut edition: TuningRun) {
-        // A clock that was set back must not make the newest tuning look like the oldest, which is the first to leave.
+        let id = (soft_id(&edition.soft), edition.origin.clone());
+        let same = |e: &TuningRun| (soft_id(&e.soft), &e.origin, e.tuned_at) == (id.0.clone(), &id.1, edition.tuned_at);
+        let again = self.editions.iter().any(same);
+        // A clock that was set back must not make the newest tuning look like the oldest, which is the first to leave;
+        // and of two within one second the later one is the newer one.
         let own = self.editions.iter().filter(|e| e.origin == edition.origin).map(|e| e.tuned_at).max();
-        if let Some(newest) = own.filter(|n| *n > edition.tuned_at) {
+        if let Some(newest) = own.filter(|n| *n >= edition.tuned_at && !again) {
             edition.tuned_at = newest.saturating_add(1);
         }
-        let id = (soft_id(&edition.soft), edition.origin.clone());
         self.editions.retain(|e| (soft_id(&e.soft), e.origin.clone()) != id);
         self.editions.push(edition);
         self.settle();

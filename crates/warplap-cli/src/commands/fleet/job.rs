@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use warplap::any::{AnyDevice, Wanted};
+use warplap::core::fingerprint::is_under;
 use warplap::core::key::Key;
 use warplap::core::store::Store;
 use warplap::{Bucket, Settings};
@@ -32,7 +33,7 @@ impl Planned {
     /// Whether the store has its answer.
     pub(super) fn is_done(&self, store: &Store) -> bool {
         let record = store.read(&self.key, &self.job.device);
-        record.is_some_and(|record| record.current(&self.job.soft, store.id()).is_some())
+        record.is_some_and(|record| record.editions.iter().any(|e| is_under(&e.soft, &self.job.soft)))
     }
 }
 

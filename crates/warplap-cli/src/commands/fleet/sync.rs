@@ -62,7 +62,7 @@ impl Pull {
                 console.say(format!("{kernels} left: no key that this store trusts signed them (store trust add)"))?;
             }
         }
-        if self.prove { crate::commands::store::proving::run(root, self.device, console) } else { Ok(Exit::Ok) }
+        if self.prove { crate::commands::store::proving::run(root, self.device, None, console) } else { Ok(Exit::Ok) }
     }
 }
 

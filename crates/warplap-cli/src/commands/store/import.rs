@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
@@ -16,6 +17,7 @@ use super::sign::beside;
 use crate::console::Console;
 use crate::failure::{Exit, Failure};
 use crate::machine::kept;
+use crate::race_args;
 use crate::units;
 
 /// Arguments of `store import`.
@@ -33,11 +35,17 @@ pub(crate) struct Import {
     /// Look at no signature: it is taken as one that nobody signed
     #[arg(long, conflicts_with = "signature")]
     unsigned: bool,
-    /// Prove every winner from elsewhere here and now
+    /// Prove nothing now: a winner from elsewhere is then proved at its first use, and in a replay not used
     #[arg(long)]
+    no_prove: bool,
+    /// Prove every winner from elsewhere here and now, which is what happens anyway
+    #[arg(long, hide = true, conflicts_with = "no_prove")]
     prove: bool,
+    /// Begin no proof after so many seconds
+    #[arg(long, value_name = "S", default_value_t = 60.0, value_parser = race_args::seconds)]
+    seconds: f64,
     /// Where to prove: auto, cpu, cuda or cuda:N
-    #[arg(long, value_name = "DEVICE", default_value = "auto", requires = "prove")]
+    #[arg(long, value_name = "DEVICE", default_value = "auto", conflicts_with = "no_prove")]
     device: Wanted,
 }
 
@@ -49,7 +57,10 @@ impl Import {
         let bundles = self.files.iter().map(read).collect::<Result<Vec<_>, _>>()?;
         put(&bundles, &store, Take { older: self.allow_older }, console)?;
         take_artifacts(&bundles, root, console)?;
-        if self.prove { super::proving::run(root, self.device, console) } else { Ok(Exit::Ok) }
+        if self.no_prove {
+            return Ok(Exit::Ok);
+        }
+        super::proving::run(root, self.device, Some(Duration::from_secs_f64(self.seconds)), console)
     }
 }
 

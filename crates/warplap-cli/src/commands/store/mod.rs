@@ -72,7 +72,7 @@ impl Store {
             Store::Ls(ls) => ls.run(&read()?, console),
             Store::Show(show) => show.run(&read()?, console),
             Store::Verify { prove, device } => match verify::run(&read()?, console)? {
-                Exit::Ok if *prove => proving::run(root, *device, console),
+                Exit::Ok if *prove => proving::run(root, *device, None, console),
                 exit => Ok(exit),
             },
             Store::Prune(prune) => prune.run(&read()?, console),

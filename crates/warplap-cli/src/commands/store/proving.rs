@@ -1,7 +1,8 @@
-//! Proving what a store holds from elsewhere, for `store verify`, `store import` and `fleet pull` with `--prove`.
+//! Proving what a store holds from elsewhere, for `store import`, and for `store verify` and `fleet pull` with `--prove`.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use serde_json::json;
 use warplap::any::{ProvedAll, Wanted, prove};
@@ -12,26 +13,55 @@ use crate::machine::{Machine, listen};
 use crate::progress::Progress;
 use crate::units;
 
+/// Proves every winner from elsewhere on the device that was named; where none was, on the best one and on the CPU.
+pub(in crate::commands) fn run(
+    root: Option<&Path>,
+    device: Wanted,
+    limit: Option<Duration>,
+    console: &Arc<Console>,
+) -> Result<Exit, Failure> {
+    let best = Machine::open(root, device)?;
+    let beside = device == Wanted::Best && best.device.kind() != "cpu";
+    let exit = run_on(&best, limit, console)?;
+    if !beside {
+        return Ok(exit);
+    }
+    let cpu = run_on(&Machine::open(root, Wanted::CPU)?, limit, console)?;
+    Ok(if matches!(exit, Exit::Ok) { cpu } else { exit })
+}
+
 /// Proves every winner from elsewhere on a device, and says what became of them.
-pub(in crate::commands) fn run(root: Option<&Path>, device: Wanted, console: &Arc<Console>) -> Result<Exit, Failure> {
-    let machine = Machine::open(root, device)?;
-    let (stop, progress) = (listen(console), std::cell::OnceCell::new());
-    let result = prove(&machine.device, &machine.store, &stop, &|n, count, problem| {
+fn run_on(machine: &Machine, limit: Option<Duration>, console: &Arc<Console>) -> Result<Exit, Failure> {
+    let (stop, progress) = (listen(console), OnceLock::new());
+    let result = prove(&machine.device, &machine.store, &stop, limit, &|n, count, problem| {
         drop(progress.get_or_init(|| Progress::new(console, count)).begin(n, problem));
     });
     drop(progress);
-    let ProvedAll { passed, ties, failed, other } = &result;
+    let ProvedAll { passed, ties, failed, late, other } = &result;
     if console.json {
         for (key, candidate, why) in failed {
             console.line(&json!({"key": key, "candidate": candidate, "why": why}))?;
         }
-        console.line(&json!({"proved": passed, "ties": ties, "failed": failed.len(), "nothing_to_prove": other}))?;
+        for (key, why) in late {
+            console.line(&json!({"key": key, "late": why}))?;
+        }
+        let (failed, late) = (failed.len(), late.len());
+        console.line(&json!({"proved": passed, "ties": ties, "failed": failed, "late": late,
+                             "nothing_to_prove": other}))?;
     } else {
         for (key, candidate, why) in failed {
             console.say(format!("{}  {key}: {candidate}: {why}", paint(BAD, "failed")))?;
         }
         let proved = paint(GOOD, format!("{} proved here", units::some(*passed, "winner", "winners")));
-        console.say(format!("{proved} with {ties} ties, {} failed, {other} with nothing to prove", failed.len()))?;
+        let ties = units::some(*ties, "tie", "ties");
+        console.say(format!("{proved} with {ties}, {} failed, {other} with nothing to prove", failed.len()))?;
+        if let Some((key, why)) = late.first() {
+            let some = units::some(late.len(), "winner", "winners");
+            console.warn(format_args!(
+                "{some} not proved in time ({key}: {why}): a replay does not use them; \
+                 warplap store verify --prove takes the time it needs"
+            ));
+        }
     }
     Ok(if failed.is_empty() { Exit::Ok } else { Exit::NoAnswer })
 }

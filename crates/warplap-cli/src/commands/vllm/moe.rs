@@ -288,7 +288,7 @@ mod tests {
     fn store() -> Store {
         let store = Store::memory();
         let hard = [("kind", "cuda"), ("model", "NVIDIA H200")].map(|(k, v)| (k.to_string(), v.to_string()));
-        let device = Fingerprint { hard: hard.into(), soft: Default::default() };
+        let device = Fingerprint { hard: hard.into(), soft: Default::default(), libraries: Default::default() };
         for (tokens, block) in [(2048, 128), (16, 16), (1, 16)] {
             let text = format!("triton_fused_moe_kernel:M={tokens},torch.float16");
             store.put(&Key::new("triton_fused_moe_kernel", text.clone()), &device, edition(block), &text).unwrap();

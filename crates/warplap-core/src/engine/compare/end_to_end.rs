@@ -38,15 +38,15 @@ impl<O: Op, D: Device> Tuner<O, D> {
     pub fn rival(&self, problem: &O::Problem, hosts: impl Fn(&str) -> bool) -> Option<Rival> {
         let key = self.key(problem);
         // Nobody runs for the first time in a program's own calls.
-        let edition = self.engine.current(&key).filter(|e| e.origin == self.store().id())?;
+        let erased = self.erased(problem);
+        let erased: &dyn ErasedProblem<D> = &erased;
+        let edition = self.engine.current(&key, erased).filter(|e| e.origin == self.store().id())?;
         if let Some((_, how)) = locked(&self.engine.known.winners).get_mut(&key.text) {
             // Asked once: other problems of the key need no heat of their own.
             *how = How::Stored;
         }
         let winner = &edition.verdict.winner;
         let ranked = edition.ranked();
-        let erased = self.erased(problem);
-        let erased: &dyn ErasedProblem<D> = &erased;
         // Where the host program has libraries of its own, its users would call those.
         let hosted = edition.trials.iter().any(|t| t.is_right() && hosts(&t.candidate.variant));
         let is_library = |id: &str| if hosted { hosts(id) } else { erased.find(id).is_some_and(|r| r.is_library()) };
@@ -76,7 +76,8 @@ impl<O: Op, D: Device> Tuner<O, D> {
     /// Takes note of a last heat: from now on its winner answers.
     pub fn settle(&self, problem: &O::Problem, gpu_contest: EndToEndRace) {
         let (key, erased) = (self.key(problem), self.erased(problem));
-        let Some(mut edition) = self.engine.current(&key).filter(|_| is_current(&erased, &gpu_contest.winner)) else {
+        let Some(mut edition) = self.engine.current(&key, &erased).filter(|_| is_current(&erased, &gpu_contest.winner))
+        else {
             return;
         };
         if edition.verdict.winner != gpu_contest.winner {

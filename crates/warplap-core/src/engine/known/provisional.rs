@@ -36,12 +36,12 @@ impl<D: Device> TuningEngine<D> {
     /// The provisional keys of an operation on this device as it is now, the oldest first. Reads the operation's
     /// records: something for a quiet moment, not for a launch.
     pub fn provisional(&self, op: &str) -> Vec<Provisional> {
-        let (slug, soft) = (self.device.fingerprint().slug(), self.device.fingerprint().soft_id());
+        let slug = self.device.fingerprint().slug();
         let own = self.store.entries().into_iter().filter(|entry| entry.op == op && entry.device_slug == slug);
         let mut all: Vec<Provisional> = own
             .filter_map(|entry| {
                 let Checked::Whole(record) = self.store.check(&entry) else { return None };
-                let edition = record.current(&soft, self.store.id())?;
+                let edition = record.current(self.device.fingerprint(), self.store.id())?;
                 let (grade, tuned_at) = (edition.verdict.grade, edition.tuned_at);
                 let result = Provisional { key: record.key.clone(), problem: record.problem.clone(), grade, tuned_at };
                 grade.is_provisional().then_some(result)

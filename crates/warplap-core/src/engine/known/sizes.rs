@@ -77,6 +77,11 @@ impl Sizes {
     }
 }
 
+/// What differs in the problem that was raced for a key, where it is another one than was asked for.
+pub(crate) fn other_size(asked: &str, raced: &str) -> Option<String> {
+    (asked != raced).then(|| near::differences(asked, raced).unwrap_or_else(|| raced.to_string()))
+}
+
 impl<D: Device> TuningEngine<D> {
     /// Who answers for a problem whose key was decided, perhaps at another size; and whether that still holds the next
     /// time: where the device is busy a race has to wait, and the library answers.
@@ -94,7 +99,7 @@ impl<D: Device> TuningEngine<D> {
         }
         let erased = &*erased.representative(&self.settings.bucket);
         let text = erased.text();
-        let Some(sizes) = self.sizes(key).filter(|sizes| sizes.raced != text) else {
+        let Some(sizes) = self.sizes(key, erased).filter(|sizes| sizes.raced != text) else {
             return (candidate, how, true);
         };
         if let Some(known) = self.believed(erased, &sizes) {
@@ -128,7 +133,7 @@ impl<D: Device> TuningEngine<D> {
             return None;
         }
         let erased = &*erased.representative(&self.settings.bucket);
-        let sizes = self.sizes(key).filter(|sizes| sizes.raced != erased.text())?;
+        let sizes = self.sizes(key, erased).filter(|sizes| sizes.raced != erased.text())?;
         let what = near::differences(&erased.text(), &sizes.raced)?;
         Some(match (sizes.at(&erased.text()), self.believed(erased, &sizes)) {
             (Some(size), _) => {
@@ -154,15 +159,15 @@ impl<D: Device> TuningEngine<D> {
     }
 
     /// What is known of a key's sizes: as this process saw it last, else as the store has it.
-    fn sizes(&self, key: &Key) -> Option<Arc<Sizes>> {
+    fn sizes(&self, key: &Key, erased: &dyn ErasedProblem<D>) -> Option<Arc<Sizes>> {
         if let Some(sizes) = locked(&self.known.sizes).get(&key.text) {
             return Some(sizes.clone());
         }
-        self.read_sizes(key)
+        self.read_sizes(key, erased)
     }
 
-    fn read_sizes(&self, key: &Key) -> Option<Arc<Sizes>> {
-        let (raced, edition) = (self.raced_for(key)?, self.current(key)?);
+    fn read_sizes(&self, key: &Key, erased: &dyn ErasedProblem<D>) -> Option<Arc<Sizes>> {
+        let (raced, edition) = (self.raced_for(key)?, self.current(key, erased)?);
         let sizes = Arc::new(Sizes {
             raced,
             winner: edition.verdict.winner.clone(),
@@ -185,7 +190,7 @@ impl<D: Device> TuningEngine<D> {
     ) -> Result<Candidate, Error> {
         let _turn = self.turn(key, observer);
         let gone = || Error::Unknown(format!("{key}: its record is gone"));
-        let sizes = self.read_sizes(key).ok_or_else(gone)?;
+        let sizes = self.read_sizes(key, erased).ok_or_else(gone)?;
         // Whoever held the lock may have raced it meanwhile.
         if let Some(known) = self.believed(erased, &sizes) {
             return Ok(known);
@@ -215,6 +220,7 @@ impl<D: Device> TuningEngine<D> {
         tracing::debug!("{}: {winner} of {} in {:.3} s", erased.text(), few.len(), running.seconds());
         self.keep_size(
             key,
+            erased,
             AtSize { problem: erased.text(), winner: winner.clone(), behind, seconds: running.seconds() },
         );
         Ok(winner)
@@ -243,8 +249,8 @@ impl<D: Device> TuningEngine<D> {
     }
 
     /// Keeps a size more: on the disk where this store measured the key, else for this process.
-    fn keep_size(&self, key: &Key, size: AtSize) {
-        let own = self.current(key).filter(|edition| edition.origin == self.store.id());
+    fn keep_size(&self, key: &Key, erased: &dyn ErasedProblem<D>, size: AtSize) {
+        let own = self.current(key, erased).filter(|edition| edition.origin == self.store.id());
         let (Some(mut edition), Some(raced)) = (own, self.raced_for(key)) else {
             if let Some(sizes) = locked(&self.known.sizes).get_mut(&key.text) {
                 let sizes = Arc::make_mut(sizes);
@@ -259,7 +265,7 @@ impl<D: Device> TuningEngine<D> {
             tracing::warn!("a size of {key} was not kept: {error}");
             locked(&self.unkept).insert(key.text.clone(), edition);
         }
-        self.read_sizes(key);
+        self.read_sizes(key, erased);
     }
 
     /// Sends a race of a few to the background; whoever listens hears when it is decided.

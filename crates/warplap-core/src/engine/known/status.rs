@@ -5,6 +5,7 @@ use crate::candidate::SourceHash;
 use crate::candidates::prune::prune;
 use crate::candidates::variant::Fit;
 use crate::device::Device;
+use crate::engine::known::sizes::other_size;
 use crate::engine::{How, TuningEngine};
 use crate::error::Error;
 use crate::key::Key;
@@ -42,8 +43,12 @@ pub struct StoredAnswer {
     pub how: Option<How>,
     /// Whether the winner was raced or proved on this machine as it is now: else it passes the gate before it is used.
     pub proved: bool,
+    /// Whether the winner met what the host program would call without us, where it would call something of its own.
+    pub met_the_host: bool,
     /// How the lookup matched, in one sentence.
     pub matched: String,
+    /// The size that was measured, where that is another one of the key: times in the edition are of that one.
+    pub measured_at: Option<String>,
     /// The edition that answers.
     pub edition: Option<TuningRun>,
     /// Everything the store holds about the key.
@@ -56,11 +61,11 @@ impl<D: Device> TuningEngine<D> {
     /// What the store knows of a problem; measures nothing.
     pub fn find(&self, problem: &dyn ErasedProblem<D>) -> StoredAnswer {
         let key = self.key(problem);
-        let (soft, local) = (self.device.fingerprint().soft_id(), self.store.id());
-        let how = self.lookup(problem, &key).map(|(_, how)| how);
+        let local = self.store.id();
+        let (answers, how) = self.lookup_edition(problem, &key).unzip();
         let (mut matched, edition, record) = match self.store.lookup(&key, self.device.fingerprint()) {
             Match::Exact(record) => {
-                let edition = record.current(&soft, local).cloned();
+                let edition = answers;
                 let here = edition.as_ref().is_some_and(|e| e.origin == local);
                 let matched = match (how == Some(How::Stale), here) {
                     (true, _) => "exact, but the winner's code has changed since: the next tune races it again",
@@ -71,7 +76,7 @@ impl<D: Device> TuningEngine<D> {
             }
             Match::Near(record) => {
                 let matched = "near: this device, but measured under other library versions (stale)".to_string();
-                (matched, record.stale(&soft, local).cloned(), Some(*record))
+                (matched, record.stale(self.device.fingerprint(), local).cloned(), Some(*record))
             }
             Match::Foreign(record, slug) => {
                 (format!("foreign: measured on another device, {slug}"), record.editions.last().cloned(), Some(*record))
@@ -91,7 +96,9 @@ impl<D: Device> TuningEngine<D> {
             matched
                 .push_str(&format!("; it was raced for another size of its bucket, and {other} answers for this one"));
         }
-        StoredAnswer { key, how, proved, matched, edition, record, newcomers }
+        let measured_at = record.as_ref().and_then(|record| other_size(&raced.text(), &record.problem));
+        let met_the_host = edition.as_ref().is_none_or(|edition| self.met_the_host(problem, edition));
+        StoredAnswer { key, how, proved, met_the_host, matched, measured_at, edition, record, newcomers }
     }
 
     /// The variants in their order, as they stand to a problem.

@@ -22,7 +22,7 @@ impl<D: Device> TuningEngine<D> {
         let key = self.key(problem);
         let edition = match self.store.lookup(&key, self.device.fingerprint()) {
             Match::Foreign(record, _) => record.editions.last().cloned(),
-            Match::Near(record) => record.stale(&self.device.fingerprint().soft_id(), self.store.id()).cloned(),
+            Match::Near(record) => record.stale(self.device.fingerprint(), self.store.id()).cloned(),
             Match::Exact(_) => None,
             Match::Miss => self.nearest(&key),
         };

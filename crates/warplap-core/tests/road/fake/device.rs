@@ -136,6 +136,12 @@ impl Fake {
         Fake::named("Fake 1", "1.0")
     }
 
+    /// This device with a library of the program that races on it.
+    pub fn beside(mut self, name: &str, version: &str) -> Fake {
+        self.fingerprint.libraries.insert(name.into(), version.into());
+        self
+    }
+
     pub fn named(model: &str, driver: &str) -> Fake {
         Fake {
             fingerprint: Fingerprint::new([("model", model.into())], [("driver", driver.into())]),

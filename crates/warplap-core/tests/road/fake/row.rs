@@ -84,6 +84,8 @@ pub struct Row {
     pub real: Duration,
     /// Whether it is what a user would call instead.
     pub library: bool,
+    /// Whether it is what the host program would call without us.
+    pub usual: bool,
     pub count: Arc<Count>,
 }
 
@@ -118,6 +120,7 @@ pub fn row(id: &str, seconds: f64) -> Row {
         above: (u64::MAX, 0.0),
         real: Duration::ZERO,
         library: false,
+        usual: false,
         count: Arc::default(),
     }
 }
@@ -143,6 +146,9 @@ impl Row {
     }
     pub fn library(self) -> Row {
         Row { library: true, ..self }
+    }
+    pub fn usual(self) -> Row {
+        Row { library: true, usual: true, ..self }
     }
     pub fn multiple(self, multiple: u64) -> Row {
         Row { multiple, ..self }
@@ -183,6 +189,10 @@ impl Variant<Scale, Fake> for Row {
 
     fn is_library(&self) -> bool {
         self.library
+    }
+
+    fn is_usual(&self) -> bool {
+        self.usual
     }
 
     fn needs(&self, _: &ScaleProblem, _: &Config) -> Needs {

@@ -30,7 +30,7 @@ impl Variant<Gemm, Cpu> for Library {
     }
 
     fn source(&self) -> SourceHash {
-        source!()
+        source!(faer::VERSION)
     }
 
     fn fit(&self, p: &GemmProblem, _: &Cpu) -> Fit {
