@@ -64,7 +64,8 @@ def prove(*, seconds: float | None = None) -> Proofs:
     """Proves every winner from elsewhere on this machine, several at once, so that a replay may use it; begins none after
     so many seconds. A winner that never met torch's own call (``warplap tune`` has none) races beside it once."""
     done = Proofs(**json.loads(_warplap.store_prove(seconds=seconds)))
-    done = done._replace(failed=[tuple(f) for f in done.failed], late=[tuple(late) for late in done.late])
+    failed, late = [(key, name, why) for key, name, why in done.failed], [(key, name) for key, name in done.late]
+    done = done._replace(failed=failed, late=late)
     for key, candidate, why in done.failed:
         log.warning("%s: %s is not right here and is not used: %s", key, candidate, why)
     if done.late:

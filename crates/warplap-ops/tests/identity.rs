@@ -261,7 +261,10 @@ struct Compiled(Tree);
 impl Compiled {
     fn hold(&mut self, op: &str, device: &str, variants: Vec<(String, String)>) {
         for (id, source) in variants {
-            let file = format!("{op}/{device}/{id}.rs");
+            let (folder, name) = (format!("warplap-ops/src/{op}/{device}/"), format!("/{id}.rs"));
+            let file = named(&self.0).into_iter().find(|file| file.starts_with(&folder) && file.ends_with(&name));
+            let file = file.unwrap_or_else(|| panic!("{id}: no file below {folder}"));
+            let file = file.trim_start_matches("warplap-ops/src/").to_string();
             let text = fs::read_to_string(crates().join("warplap-ops/src").join(&file)).expect("a readable file");
             // With a library's version, which is not in the files.
             if !text.contains("source!(&version") && (device == "cpu" || text.contains("impl CudaKernelSpec<")) {

@@ -248,10 +248,10 @@ def masks_of(model, **inputs):
     return set(said)
 
 
-def mistral(window):
+def mistral(window, layers=2):
     config = transformers.MistralConfig(
         hidden_size=64, intermediate_size=128, num_attention_heads=4, num_key_value_heads=2, vocab_size=97,
-        num_hidden_layers=2, sliding_window=window,
+        num_hidden_layers=layers, sliding_window=window,
     )  # fmt: skip
     torch.manual_seed(3)
     return transformers.MistralForCausalLM(config).eval()
@@ -290,3 +290,32 @@ def test_a_mask_that_is_changed_in_place_stays(compiled):
 
     q = torch.randn(1, 2, 12, 16)
     near(torch.compile(attend, backend=compiler)(q, torch.ones(4)), attend(q, torch.ones(4)), 1e-5)
+
+
+def test_a_window_that_no_input_reaches_is_told_to_our_attention(uncompiled):
+    model, ids = mistral(4), words()
+    fused = warplap.fuse(model)
+    with torch.no_grad():
+        near(fused(input_ids=ids, use_cache=False).logits, model(input_ids=ids, use_cache=False).logits, 1e-4)
+    (decision,) = fused.decisions
+    plan = decision.plan
+    assert decision.how == "raced", fused.explain()
+    (matches,) = (found for kind, found in plan.kinds.items() if kind.startswith("attention"))
+    assert len(matches) == 2 and all(match.args[-1] == 3 and match.args[3] is None for match in matches)
+    rewritten = plan.rewritten(matches)
+    assert not [node for node in rewritten.graph.nodes if word(node) == "attention"]
+    with torch.no_grad():
+        near(rewritten(*inputs_of(model, ids))[0], model(input_ids=ids, use_cache=False).logits, 1e-4)
+
+
+def inputs_of(model, ids):
+    """What the traced graph of a model takes."""
+    taken = []
+
+    def compiler(module, _):
+        return lambda *inputs: taken.append(inputs) or module.forward(*inputs)
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        torch.compile(model, backend=compiler)(input_ids=ids, use_cache=False)
+    return taken[0]

@@ -83,7 +83,7 @@ impl Torch {
             }
             wants |= self.wants_gradient(tensor)?;
         }
-        Ok(!(wants && self.keeps_gradients(py)?) && !self.is_watched(py)?)
+        Ok(!(wants && self.keeps_gradients(py)? || self.is_watched(py)?))
     }
 
     /// Whether a gradient of a tensor is wanted, where those are kept.

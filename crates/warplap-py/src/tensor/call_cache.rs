@@ -118,7 +118,7 @@ impl CallCache {
             }
         }
         let are_kept = match self.calls {
-            KeptCalls::Direct => !(wants && torch.keeps_gradients(py)?) && !torch.is_watched(py)?,
+            KeptCalls::Direct => !(wants && torch.keeps_gradients(py)? || torch.is_watched(py)?),
             KeptCalls::Training => wants && torch.keeps_gradients(py)?,
             KeptCalls::All => true,
         };

@@ -112,9 +112,11 @@ def softmax(x: Tensor, mask: Tensor | None, scale: float) -> Tensor:
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None, gqa: bool
-) -> Tensor:
-    result: Tensor = functions.attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=gqa)
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: float | None, gqa: bool,
+    window: int | None = None,
+) -> Tensor:  # fmt: skip
+    more: Any = {} if window is None else {"window": window}
+    result: Tensor = functions.attention(q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=gqa, **more)
     return result
 
 

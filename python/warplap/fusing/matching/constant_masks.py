@@ -1,6 +1,7 @@
 """Masks that are the same for every input. transformers computes a causal mask from ``arange`` wherever a model is
 traced, and attention that is handed a mask takes several times as long as attention that is told to be causal. A mask
-that no input reaches is computed once, while the graph is planned, and attention is told what it is."""
+that no input reaches is computed once, while the graph is planned, and attention is told what it is. Of windows torch's
+attention cannot be told: they stay masks there, and ours is told (``WINDOW``)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from .node_kinds import acts, argument, draws, is_of_torch, value, word
 # Elements of a mask beyond which it stays as it is.
 _MOST = 1 << 28
 
-_PLACES = {"attn_mask": 3, "is_causal": 5, "enable_gqa": 7}
+# What is known of a node whose mask is a causal window: the keys before its own that a query sees.
+WINDOW = "warplap_window"
+
+_PLACES = {"key": 1, "value": 2, "attn_mask": 3, "is_causal": 5, "enable_gqa": 7}
 
 
 def name_masks(graph: Graph) -> int:
@@ -27,7 +31,7 @@ def name_masks(graph: Graph) -> int:
     if not calls or race.capturing():
         return 0
     constant = _constants(graph)
-    known: dict[Any, str | None] = {}
+    known: dict[Any, str | int | None] = {}
     changed = 0
     for node in calls:
         mask, q, k = _mask(node), value(node.args[0]), value(argument(node, 1, "key"))
@@ -36,8 +40,11 @@ def name_masks(graph: Graph) -> int:
         key = mask, q.shape[-2], k.shape[-2]
         if key not in known:
             known[key] = _what(mask, constant, *key[1:])
-        if known[key] is not None:
-            _put(node, attn_mask=None, is_causal=known[key] == "causal")
+        what = known[key]
+        if isinstance(what, int):
+            node.meta[WINDOW] = what
+        elif what is not None:
+            _put(node, attn_mask=None, is_causal=what == "causal")
             _group(node)
             changed += 1
     return changed
@@ -60,8 +67,8 @@ def _constants(graph: Graph) -> set[Node]:
     return constant
 
 
-def _what(mask: Node, constant: set[Node], rows: Any, columns: Any) -> str | None:
-    """``causal``, ``all`` where nothing is masked, or None for any other mask."""
+def _what(mask: Node, constant: set[Node], rows: Any, columns: Any) -> str | int | None:
+    """``causal``, ``all`` where nothing is masked, how far a causal window reaches back, or None for any other mask."""
     seen = value(mask)
     sizes = (rows, columns, *(seen.shape if seen is not None else ()))
     if seen is None or seen.dtype != torch.bool or not all(type(n) is int for n in sizes):
@@ -77,8 +84,13 @@ def _what(mask: Node, constant: set[Node], rows: Any, columns: Any) -> str | Non
             if bool(actual.all()):
                 return "all"
             causal = torch.ones(rows, columns, dtype=torch.bool, device=actual.device).tril_()
-            same = actual.shape[-2:] == causal.shape and bool((actual == causal).all())
-            return "causal" if same else None
+            if actual.shape[-2:] != causal.shape or rows == 0:
+                return None
+            if bool((actual == causal).all()):
+                return "causal"
+            back = int(actual[..., -1, :].sum(-1).flatten()[0]) - 1
+            is_window = rows == columns and back >= 0 and bool((actual == causal.triu_(-back)).all())
+            return back if is_window else None
     except RuntimeError:  # no memory, or a device that is not here
         return None
 
@@ -111,21 +123,18 @@ def _group(node: Node) -> None:
     q = value(node.args[0])
     if q is None or not q.is_cuda or q.dtype not in (torch.float16, torch.bfloat16):
         return
-    places = [("key", 1), ("value", 2)]
-    once = [_before_copies(argument(node, place, name)) for name, place in places]
-    if any(t is None for t in once) or argument(node, 7, "enable_gqa", False) is not False:
-        return
-    args, kwargs = list(node.args), dict(node.kwargs)
-    for (name, place), t in zip(places, once):
-        if place < len(args):
-            args[place] = t
-        else:
-            kwargs[name] = t
-    node.args, node.kwargs = tuple(args), kwargs
-    _put(node, enable_gqa=True)
+    once = _before_copies(node)
+    if once is not None:
+        _put(node, key=once[0], value=once[1], enable_gqa=True)
 
 
-def _before_copies(node: Any) -> Node | None:
+def _before_copies(node: Node) -> tuple[Node, Node] | None:
+    """Keys and values before they were copied, where both were."""
+    k, v = (_uncopied(argument(node, place, name)) for place, name in ((1, "key"), (2, "value")))
+    return None if k is None or v is None or argument(node, 7, "enable_gqa", False) is not False else (k, v)
+
+
+def _uncopied(node: Any) -> Node | None:
     """What ``x[:, :, None].expand(…).reshape(…)`` copies for each head of a group."""
     chain = [node]
     for name in ("reshape", "expand"):

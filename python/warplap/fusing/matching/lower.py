@@ -9,6 +9,7 @@ from torch.fx import Node as FxNode
 from ... import _warplap
 from ...operator.problem_text import ACTIVATIONS
 from . import calls
+from .constant_masks import WINDOW
 from .match import Match, Node, alike, dtype_of, half_of, is_float, number
 from .node_kinds import argument, dropout_of, value, word
 from .norm_by_hand import norm_of
@@ -122,7 +123,9 @@ def _attention(node: Node) -> Step | None:
     if number(argument(node, 4, "dropout_p", 0.0)) != 0.0:
         return None
     mask, is_causal = argument(node, 3, "attn_mask"), argument(node, 5, "is_causal", False)
-    args = (q, k, v, mask, is_causal, argument(node, 6, "scale"), argument(node, 7, "enable_gqa", False))
+    args: tuple[Any, ...] = (q, k, v, mask, is_causal, argument(node, 6, "scale"), argument(node, 7, "enable_gqa", False))
+    if WINDOW in node.meta:
+        args = (q, k, v, None, True, *args[5:], node.meta[WINDOW])
     reads = tuple(node.all_input_nodes)
     return Step("attention", 0.0, reads, (), _ours("attention", node, calls.attention, args))
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.fx import Graph, GraphModule, Interpreter, Node
 
+from ..matching.constant_masks import WINDOW
 from ..matching.node_kinds import label, value
 from ..plan import Partition, Plan, keep_source, plain
 from .parts import timed
@@ -81,7 +82,7 @@ def _sign(node: Node) -> Any:
     """What two nodes that compute the same have in common."""
     result = value(node)
     size = None if result is None else (result.dtype, tuple(map(str, result.shape)), result.requires_grad)
-    return node.op, label(node), plain((node.args, node.kwargs)), size
+    return node.op, label(node), plain((node.args, node.kwargs)), size, node.meta.get(WINDOW)
 
 
 def _run(nodes: list[Node], places: dict[Node, int], signs: list[Any], period: int) -> tuple[int, int]:
