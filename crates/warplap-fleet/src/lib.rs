@@ -20,9 +20,9 @@ pub use far::{Address, FarError, KEY_FILE, Postgres, Session};
 pub use far::{address, cards, follow, roster, sealed, session, tables, wants};
 
 /// The tables of a fleet.
-pub const SCHEMA_SQL: &str = include_str!("far/schema.sql");
+pub const SCHEMA_SQL: &str = include_str!("far/sql/schema.sql");
 /// Keeps whoever may only read from the locks that tuners take turns by.
-pub const GUARDS_SQL: &str = include_str!("far/guards.sql");
+pub const GUARDS_SQL: &str = include_str!("far/sql/guards.sql");
 
 /// Lets stores be opened by `postgres:`, `postgresql:` and `bundle:` URLs, in this process from now on.
 pub fn register() {

@@ -1,4 +1,4 @@
-//! Products by groups: y = x·w[e] for the rows of each expert e, which lie one behind the other in x and y.
+//! Products by groups: `y = x·w[e]` for the rows of each expert e, which lie one behind the other in x and y.
 //!
 //! `offsets` says where each expert's rows end. Experts may have no rows; rows behind the last end belong to nobody,
 //! and what y holds there stays as it was. Sums are in f32.

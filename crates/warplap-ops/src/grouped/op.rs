@@ -100,7 +100,7 @@ impl Problem for GroupedProblem {
     }
 }
 
-/// The operation y = x·w[e].
+/// The operation `y = x·w[e]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Grouped;
 

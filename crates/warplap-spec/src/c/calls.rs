@@ -41,15 +41,15 @@ pub(crate) fn cell() -> String {
     let listed = |names: &str| -> String { names.split_whitespace().map(one).collect() };
     let lists = [("@ALLOWED@", ALLOWED), ("@REFUSED@", REFUSED), ("@UNKNOWN@", UNKNOWN)];
     let filter =
-        lists.iter().fold(include_str!("filter.h").to_string(), |text, (at, names)| text.replace(at, &listed(names)));
+        lists.iter().fold(include_str!("sources/filter.h").to_string(), |text, (at, names)| text.replace(at, &listed(names)));
     let parts = [
-        ("wall.h", include_str!("wall.h")),
-        ("mode.h", include_str!("mode.h")),
-        ("clock.h", include_str!("clock.h")),
+        ("wall.h", include_str!("sources/wall.h")),
+        ("mode.h", include_str!("sources/mode.h")),
+        ("clock.h", include_str!("sources/clock.h")),
         ("filter.h", &filter),
-        ("spaces.h", include_str!("spaces.h")),
+        ("spaces.h", include_str!("sources/spaces.h")),
     ];
-    parts.iter().fold(include_str!("cell.c").to_string(), |text, (name, part)| {
+    parts.iter().fold(include_str!("sources/cell.c").to_string(), |text, (name, part)| {
         text.replace(&format!("#include \"{name}\"\n"), part)
     })
 }
