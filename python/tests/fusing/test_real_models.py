@@ -269,9 +269,10 @@ CAUSAL, NOTHING, MATRIX = (True, True), (True, False), (False, False)
         (llama, {"use_cache": False, "position_ids": torch.tensor([[*range(6), *range(6)]])}, MATRIX),
         (lambda: mistral(40), {"use_cache": False}, CAUSAL),
         (lambda: mistral(4), {"use_cache": False}, MATRIX),
+        (lambda: mistral(1), {"use_cache": False}, MATRIX),
         (bert, {}, NOTHING),
     ],
-    ids=["llama", "cache", "padding", "packed", "wide window", "narrow window", "bert"],
+    ids=["llama", "cache", "padding", "packed", "wide window", "narrow window", "own place alone", "bert"],
 )  # fmt: skip
 def test_masks_that_no_input_reaches_are_told_by_name(make, inputs, expected, compiled):
     assert masks_of(make(), input_ids=words(1 if "position_ids" in inputs else 2), **inputs) == {expected}
@@ -319,3 +320,36 @@ def inputs_of(model, ids):
     with torch.no_grad():
         torch.compile(model, backend=compiler)(input_ids=ids, use_cache=False)
     return taken[0]
+
+
+def test_a_mask_of_a_programs_own_operator_stays(compiled):
+    state = {"causal": True}
+
+    @torch.library.custom_op("warplap_tests::mask_of_state", mutates_args=())
+    def mask_of_state() -> torch.Tensor:
+        full = torch.ones(12, 12, dtype=torch.bool)
+        return full.tril() if state["causal"] else full
+
+    mask_of_state.register_fake(lambda: torch.empty(12, 12, dtype=torch.bool))
+    attend = lambda q: F.scaled_dot_product_attention(q, q, q, attn_mask=torch.ops.warplap_tests.mask_of_state())
+
+    def compiler(module, _):
+        Plan(module)
+        return module.forward
+
+    q, run = torch.randn(1, 2, 12, 16), torch.compile(attend, backend=compiler)
+    near(run(q), attend(q), 1e-5)
+    state["causal"] = False
+    near(run(q), attend(q), 1e-5)
+
+
+def test_levels_of_vmap_stay(compiled):
+    def scaled(x):
+        return torch.vmap(lambda row: row * 2 + 1)(x)
+
+    def compiler(module, _):
+        Plan(module)
+        return module.forward
+
+    x = torch.randn(4, 8)
+    near(torch.compile(scaled, backend=compiler)(x), x * 2 + 1)

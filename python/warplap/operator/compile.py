@@ -71,7 +71,7 @@ def _declare_fallbacks() -> None:
             tag = lowering.get_layout_constraint_tag(op, with_default=True)
             lowering.make_fallback(op, lowering.tag_to_layout_constraint(tag), warn=False)
         except (AttributeError, TypeError, AssertionError):  # another torch finds out by itself
-            return
+            continue
 
 
 def _write(node: Any, writeline: Callable[..., None]) -> None:

@@ -93,6 +93,9 @@ class Steps:
             text = self._text(arguments, act, problem)
         except (ValueError, TypeError, NotImplementedError):
             return None  # a call that others refuse, in their words
+        except (RuntimeError, MemoryError) as why:  # no memory to explain it, say
+            _log.debug("%s: %s", self.name, why)
+            return None
         chosen = theirs if self._torchs else own
         try:
             chosen = theirs if self._is_torchs(text, arguments, own, theirs) else own

@@ -40,8 +40,9 @@ pub(crate) fn cell() -> String {
     };
     let listed = |names: &str| -> String { names.split_whitespace().map(one).collect() };
     let lists = [("@ALLOWED@", ALLOWED), ("@REFUSED@", REFUSED), ("@UNKNOWN@", UNKNOWN)];
-    let filter =
-        lists.iter().fold(include_str!("sources/filter.h").to_string(), |text, (at, names)| text.replace(at, &listed(names)));
+    let filter = lists
+        .iter()
+        .fold(include_str!("sources/filter.h").to_string(), |text, (at, names)| text.replace(at, &listed(names)));
     let parts = [
         ("wall.h", include_str!("sources/wall.h")),
         ("mode.h", include_str!("sources/mode.h")),

@@ -53,6 +53,21 @@ def test_rows_behind_the_last_end_are_nobodys(device):
     near(ops_grouped_mm.loop(x, w, offsets)[:10], right(x, w, offsets))
 
 
+def test_rows_of_nobody_have_no_gradient_and_x_may_have_gaps(device):
+    x, w, _ = drawn([9, 7], 32, 8, device)
+    x, w = x[:, ::2].requires_grad_(True), w[:, :16].requires_grad_(True)
+    offsets = torch.tensor([4, 10], dtype=torch.int32, device=device)
+    for _ in range(3):  # memory that was numbers before
+        torch.full((16, 16), float("nan"), device=device)
+        warplap.grouped_mm(x, w, offsets)[:10].sum().backward()
+        assert not x.grad[10:].any() and torch.isfinite(x.grad).all() and torch.isfinite(w.grad).all()
+        wide_x, wide_w = (t.detach().double().requires_grad_(True) for t in (x, w))
+        right(wide_x, wide_w, offsets).sum().backward()
+        near(x.grad, wide_x.grad)
+        near(w.grad, wide_w.grad)
+        x.grad = w.grad = None
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_gradients_are_those_of_torch_and_have_gradients(turned, device):
     x, w, offsets = drawn([3, 0, 6, 2], 8, 16, device, turned=turned)

@@ -60,11 +60,22 @@ def _constants(graph: Graph) -> set[Node]:
     for node in graph.nodes:
         if acts(node) and any(read in constant for read in node.all_input_nodes):
             return set()
+        if not _is_fixed(node.target):
+            continue
         if node.op not in ("call_function", "call_method") or not is_of_torch(node) or acts(node) or draws(node):
             continue
         if all(read in constant for read in node.all_input_nodes) and isinstance(value(node), Tensor):
             constant.add(node)
     return constant
+
+
+def _is_fixed(target: Any) -> bool:
+    """Whether what it gives follows from its arguments: not so of operators that programs bring along, of levels of vmap,
+    and of memory that nobody wrote."""
+    if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return str(target).partition(".")[0] in ("aten", "prims") and "empty" not in str(target)
+    name = str(getattr(target, "__name__", target))
+    return "batch_dim" not in name and "empty" not in name
 
 
 def _what(mask: Node, constant: set[Node], rows: Any, columns: Any) -> str | int | None:
@@ -89,7 +100,7 @@ def _what(mask: Node, constant: set[Node], rows: Any, columns: Any) -> str | int
             if bool((actual == causal).all()):
                 return "causal"
             back = int(actual[..., -1, :].sum(-1).flatten()[0]) - 1
-            is_window = rows == columns and back >= 0 and bool((actual == causal.triu_(-back)).all())
+            is_window = rows == columns and back >= 1 and bool((actual == causal.triu_(-back)).all())
             return back if is_window else None
     except RuntimeError:  # no memory, or a device that is not here
         return None
@@ -145,7 +156,11 @@ def _uncopied(node: Any) -> Node | None:
     spread, inner = value(chain[1]), chain[2]
     if not isinstance(inner, Node) or getattr(inner.target, "__name__", "") != "getitem":
         return None
-    x = inner.args[0]
+    x, at = inner.args[:2]
+    if not isinstance(at, tuple) or any(i not in (None, ..., slice(None)) for i in at if not isinstance(i, Node)):
+        return None
+    if any(isinstance(i, Node) for i in at) or any(acts(user) for user in getattr(x, "users", ())):
+        return None
     own, out = value(x), value(node)
     if own is None or out is None or spread is None or own.ndim != 4 or spread.ndim != 5:
         return None

@@ -97,6 +97,8 @@ def acts(node: Node) -> bool:
         return name in ("setitem", "delitem") or (name.startswith("i") and name[1:] in _IN_PLACE)
     if (name.endswith("_") and not name.endswith("__")) or name.startswith(("_enter", "_exit", "_set_", "__set")):
         return True
+    if "_nesting" in name or name == "lazy_load_decompositions":  # a level of vmap begins or ends
+        return True
     # Whoever is called for nothing that is read, and is not torch's, does something that is not seen here.
     return not node.users and not is_of_torch(node)
 
@@ -105,6 +107,8 @@ def is_spare(node: Node) -> bool:
     """Whether nobody reads what it computes: transformers' masks leave such nodes in every graph."""
     if node.users or node.op not in ("call_function", "call_method") or acts(node) or draws(node):
         return False
+    if not isinstance(node.meta.get("example_value"), (Tensor, int, float, torch.SymInt, torch.Size)):
+        return False  # a stream that waits, say
     return is_of_torch(node) and not label(node).startswith(_CHECKS)
 
 

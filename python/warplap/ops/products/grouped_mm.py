@@ -176,9 +176,16 @@ def _shape(x: Tensor, w: Tensor, offsets: Tensor) -> Tensor:
     return x.new_empty((x.shape[0], w.shape[2]))
 
 
+def _ends(offsets: Tensor, rows: int) -> Tensor:
+    """Ends as kernels take them: one that goes back or leads past the rows is the nearest that does not."""
+    return offsets.clamp(0, rows).cummax(0).values.to(torch.int32)
+
+
 def weight_gradient(x: Tensor, grad: Tensor, offsets: Tensor) -> Tensor:
     """The gradient of w, [experts, k, n]: each expert's rows of x, turned, by those of the gradient. torch's own
     products: its grouped one along rows on GPUs in bf16, else one for each expert."""
+    offsets = _ends(offsets, x.shape[0])
+    x, grad = kernel_input(x), kernel_input(grad)
     lines = (x.shape[1] | grad.shape[1]) % 8 == 0
     if x.is_cuda and x.dtype == torch.bfloat16 and lines and x.shape[0]:
         return torch._grouped_mm(x.t(), grad, offs=offsets)
@@ -197,7 +204,13 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     """x's gradient is the same operation by turned matrices, which is what second derivatives go through."""
     x, w, offsets = ctx.saved_tensors
     needs_x, needs_w, _ = ctx.needs_input_grad
-    dx = GROUPED_MM.call(grad.contiguous(), w.transpose(-2, -1), offsets) if needs_x else None
+    dx = None
+    if needs_x:
+        dx = GROUPED_MM.call(grad.contiguous(), w.transpose(-2, -1), offsets)
+        # Rows of nobody have no share in any loss, and what lies there may be no number.
+        last = _ends(offsets, x.shape[0])[-1] if offsets.shape[0] else 0
+        is_nobodys = torch.arange(x.shape[0], device=x.device)[:, None] >= last
+        dx = dx.masked_fill(is_nobodys, 0)
     return dx, weight_gradient(x, grad.contiguous(), offsets) if needs_w else None, None
 
 
@@ -214,6 +227,8 @@ def of_tensors(x: Tensor, w: Tensor, offsets: Tensor) -> Tensor:
     if offsets.device != x.device:
         raise ValueError(f"offsets: is on {offsets.device}, expected {x.device} like x: offsets.to(x.device)")
     if is_double(x, w):
+        if not x.is_cuda:
+            _check_ends(offsets.tolist(), x.shape[0])
         return loop(x, w, offsets)
     floats(x=x, w=w)
     return GROUPED_MM.call(x, w, offsets)  # type: ignore[no-any-return]

@@ -36,7 +36,7 @@ impl Variant<Attention, Cpu> for Library {
     }
 
     fn source(&self) -> SourceHash {
-        source!()
+        source!(faer::VERSION)
     }
 
     fn fit(&self, p: &AttentionProblem, _: &Cpu) -> Fit {

@@ -34,7 +34,7 @@ impl Variant<AttentionGrad, Cpu> for Reference {
     }
 
     fn source(&self) -> SourceHash {
-        source!()
+        source!(crate::faer::VERSION)
     }
 
     fn fit(&self, AttentionGradProblem(p): &AttentionGradProblem, _: &Cpu) -> Fit {

@@ -35,7 +35,7 @@ impl Variant<AttentionGrad, Cpu> for Tiles {
     }
 
     fn source(&self) -> SourceHash {
-        source!()
+        source!(crate::faer::VERSION)
     }
 
     fn fit(&self, _: &AttentionGradProblem, _: &Cpu) -> Fit {

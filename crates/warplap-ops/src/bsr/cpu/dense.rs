@@ -41,7 +41,7 @@ impl Variant<Bsr, Cpu> for Dense {
     }
 
     fn source(&self) -> SourceHash {
-        source!()
+        source!(faer::VERSION)
     }
 
     fn fit(&self, p: &BsrProblem, cpu: &Cpu) -> Fit {

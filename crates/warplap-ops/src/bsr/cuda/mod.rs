@@ -141,7 +141,8 @@ mod tests {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bsr/cuda");
         let listed = super::catalog();
         let mut kernels = 0;
-        for file in std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+        let rooms = ["", "mma", "wgmma"].map(|room| std::fs::read_dir(folder.join(room)).unwrap());
+        for file in rooms.into_iter().flatten().map(|e| e.unwrap().path()) {
             let Some(stem) = file.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_suffix(".cu")) else {
                 continue;
             };
