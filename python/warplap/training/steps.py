@@ -17,7 +17,7 @@ from typing import Any, Callable, Sequence
 
 from .. import _warplap
 from ..callables import race
-from ..operator.call.eager import PLAIN, casts, is_traced, is_watched, transform
+from ..operator.call.eager import PLAIN, casts, is_traced, is_watched, keeps_gradients, transform
 from ..operator.checks import FLOATS, ordinary
 from ..operator.optional_torch import Tensor, torch
 from ..tuner import modes
@@ -49,12 +49,15 @@ def is_step(*arguments: Tensor | None) -> bool:
 class Steps:
     """Who answers for one operator, by what a caller keeps a choice by. ``problem`` gives the text of the first product
     from the inputs, unless a caller says it; ``letters`` names them. Where nothing is known and nothing may be measured
-    our node answers, unless that is ``torchs``."""
+    our node answers, unless that is ``torchs``; under functorch's transforms ``theirs`` does, torch's own of the tensors
+    and the other facts of a call."""
 
     def __init__(
-        self, name: str, letters: str, problem: Callable[..., str] | None = None, *, torchs: bool = False
-    ) -> None:
+        self, name: str, letters: str, problem: Callable[..., str] | None = None, *,
+        theirs: Callable[..., Tensor] | None = None, torchs: bool = False,
+    ) -> None:  # fmt: skip
         self.name, self.letters, self._problem, self._torchs = name, letters, problem, torchs
+        self._theirs = theirs
         self._chosen = _warplap.CallCache("direct" if torchs else "training")
         self.get, self.keep = self._chosen.get, self._chosen.keep
         modes.when_changed(self._chosen.clear)
@@ -68,7 +71,7 @@ class Steps:
         chosen = self.get(tensors, facts)
         if chosen is None:
             if not self._chosen.keeps(tensors):
-                return None
+                return self._transformed(tensors, facts)
             chosen = choose(*tensors, *facts)
         if chosen is None or is_traced():
             return None
@@ -80,6 +83,13 @@ class Steps:
             if is_step(*tensors):
                 raise
             return None  # what is wrong is said in our words on the general way
+
+    def _transformed(self, tensors: tuple[Any, ...], facts: tuple[Any, ...]) -> Any:
+        """A call whose gradient functorch takes; None for all others."""
+        if self._theirs is None or transform() is None or not keeps_gradients():
+            return None
+        wants = any(t is not None and t.requires_grad for t in tensors)
+        return self._theirs(*tensors, *facts) if wants and _belong_together(tensors) else None
 
     def choose(
         self, arguments: tuple[Any, ...], facts: tuple[Any, ...], act: str, own: Call, theirs: Call,

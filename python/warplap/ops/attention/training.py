@@ -76,7 +76,7 @@ class Training:
             return *(g if need else None for g, need in zip(result, needs)), None, None, None, None
 
         self._again, self._node = again, make_node("attention", run_forward, run_backward)
-        self._steps = Steps("train_attention", "qkv")
+        self._steps = Steps("train_attention", "qkv", theirs=self.attend)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, is_causal: bool, scale: float | None, gqa: bool) -> Tensor:
         """softmax(scale · Q·Kᵀ) · V of four dimensions by torch, with its gradients."""

@@ -194,7 +194,14 @@ def linear_node(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
     return LINEAR.node(rows(x), w, bias).reshape((*x.shape[:-1], w.shape[0]))  # type: ignore[no-any-return]
 
 
-_steps = Steps("train_linear", "xwb", lambda x, w, bias: _warplap.linear_problem(rows(x), w, bias))
+def _by_torch(x: Tensor, w: Tensor, bias: Tensor | None, activation: str | None) -> Tensor:
+    y: Tensor = F.linear(x, w, bias)
+    return y if activation is None else ACTIVATIONS[activation](y)
+
+
+_steps = Steps(
+    "train_linear", "xwb", lambda x, w, bias: _warplap.linear_problem(rows(x), w, bias), theirs=_by_torch
+)
 
 
 def trained(x: Any, w: Any, bias: Any, activation: str | None) -> Any:

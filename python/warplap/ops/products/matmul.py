@@ -123,7 +123,7 @@ def _node(a: Tensor, b: Tensor) -> Tensor:
     return c.reshape((*a.shape[:-1], *b.shape[1:]))  # type: ignore[no-any-return]
 
 
-_steps = Steps("train_matmul", "ab", lambda a, b: problem(a, b))
+_steps = Steps("train_matmul", "ab", lambda a, b: problem(a, b), theirs=lambda a, b: torch.matmul(a, b))
 
 
 def _trained(a: Any, b: Any) -> Any:
