@@ -96,7 +96,7 @@ def test_what_was_tuned_by_its_text_serves_a_call_and_the_other_way_round():
 )
 @pytest.mark.parametrize("shape", ["m=10,n=12,k=16,b=col", "m=6,n=5,k=8,ldc=7,batch=3"])
 def test_torchs_linear_races_and_its_plain_product_stands_aside(shape, rest):
-    table = {row["variant"]: row for row in warplap.benchmark(f"gemm:{shape},dtype=f32,{rest}", budget=0.5)}
+    table = {row["variant"]: row for row in warplap.benchmark(f"gemm:{shape},dtype=f32,{rest}", budget=1.5)}
     assert table["torch_linear"]["time_us"] > 0, table["torch_linear"]
     for problem, aside in ((f"gemm:{shape},dtype=f32,{rest}", "torch_mm"), (f"gemm:{shape},dtype=f32", "torch_linear")):
         fits = {v["variant"]: v["fits"] for v in warplap.explain(problem).variants if v["variant"].startswith("torch_")}
