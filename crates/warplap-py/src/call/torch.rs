@@ -1,5 +1,6 @@
 //! torch, where it is there: its tensor types, its exchange API, and the few questions asked of it on every call.
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{IntoPyDict, PyType};
@@ -109,15 +110,26 @@ impl Torch {
         Ok(tensor.getattr(intern!(tensor.py(), "layout"))?.as_ptr() == self.bsr.as_ptr())
     }
 
-    /// The memory of a tensor.
+    /// The memory of a tensor. Refused where torch has put a sign off that is not in memory: imaginary parts of conjugated
+    /// numbers. Parts of complex numbers lie two apart, so that tensors with neighbours need not be asked.
     #[inline]
     pub(crate) fn view(&self, object: &Bound<'_, PyAny>, name: &str) -> PyResult<View> {
         let py = object.py();
-        match self.api {
+        let view = match self.api {
             // SAFETY: the API came from torch's tensor type, and the object is of it or of a subclass.
             Some(api) => unsafe { capsule::peek(api, object, name) },
             None => View::of_capsule(&object.call_method0(intern!(py, "detach"))?, name),
+        }?;
+        let mut dims = view.shape.iter().zip(&view.strides).take(view.ndim);
+        if !dims.any(|(size, stride)| *size > 1 && *stride == 1)
+            && is_true(&object.call_method0(intern!(py, "is_neg"))?)
+        {
+            let name = if name.is_empty() { "tensor" } else { name };
+            return Err(PyValueError::new_err(format!(
+                "{name}: its sign is not in memory yet, expected {name}.resolve_neg()"
+            )));
         }
+        Ok(view)
     }
 
     /// The current stream of a CUDA device.
