@@ -104,8 +104,8 @@ class Steps:
         except (ValueError, TypeError, NotImplementedError):
             return None  # a call that others refuse, in their words
         except (RuntimeError, MemoryError) as why:  # no memory to explain it, say
-            _log.debug("%s: %s", self.name, why)
-            return None
+            _log.debug("%s: torch answers: %s", self.name, why)
+            return theirs
         chosen = theirs if self._torchs else own
         try:
             chosen = theirs if self._is_torchs(text, arguments, own, theirs) else own

@@ -39,7 +39,7 @@ def name_masks(graph: Graph) -> int:
             continue
         key = mask, q.shape[-2], k.shape[-2]
         if key not in known:
-            known[key] = _what(mask, constant, *key[1:])
+            known[key] = _what(*key)
         what = known[key]
         if isinstance(what, int):
             node.meta[WINDOW] = what
@@ -60,25 +60,25 @@ def _constants(graph: Graph) -> set[Node]:
     for node in graph.nodes:
         if acts(node) and any(read in constant for read in node.all_input_nodes):
             return set()
-        if not _is_fixed(node.target):
-            continue
-        if node.op not in ("call_function", "call_method") or not is_of_torch(node) or acts(node) or draws(node):
-            continue
-        if all(read in constant for read in node.all_input_nodes) and isinstance(value(node), Tensor):
+        is_call = node.op in ("call_function", "call_method") and isinstance(value(node), Tensor)
+        if is_call and _is_fixed(node) and all(read in constant for read in node.all_input_nodes):
             constant.add(node)
     return constant
 
 
-def _is_fixed(target: Any) -> bool:
-    """Whether what it gives follows from its arguments: not so of operators that programs bring along, of levels of vmap,
-    and of memory that nobody wrote."""
+def _is_fixed(node: Node) -> bool:
+    """Whether what it gives follows from its arguments: not so of operators that programs bring along, of chance, of
+    levels of vmap, and of memory that nobody wrote."""
+    target: Any = node.target
+    if not is_of_torch(node) or acts(node) or draws(node):
+        return False
     if isinstance(target, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return str(target).partition(".")[0] in ("aten", "prims") and "empty" not in str(target)
     name = str(getattr(target, "__name__", target))
     return "batch_dim" not in name and "empty" not in name
 
 
-def _what(mask: Node, constant: set[Node], rows: Any, columns: Any) -> str | int | None:
+def _what(mask: Node, rows: Any, columns: Any) -> str | int | None:
     """``causal``, ``all`` where nothing is masked, how far a causal window reaches back, or None for any other mask."""
     seen = value(mask)
     sizes = (rows, columns, *(seen.shape if seen is not None else ()))

@@ -17,7 +17,8 @@
 
 constexpr int NT = WARPS * 32;
 constexpr int A_COL = SWAP && !W_COL, B_COL = SWAP || W_COL, VEC_A = SWAP ? VEC_W : VEC_X, VEC_B = SWAP ? VEC_X : VEC_W;
-constexpr int WN = BN < 32 ? 1 : WARPS == 8 && BM > BN ? 2 : WARPS / 2, WM = WARPS / WN, TM = BM / WM, TN = BN / WN, MI = TM / 16, NI = TN / 8;
+constexpr int WN = BN < 32 ? 1 : WARPS == 8 && BM > BN ? 2 : WARPS / 2, WM = WARPS / WN;
+constexpr int TM = BM / WM, TN = BN / WN, MI = TM / 16, NI = TN / 8;
 // Lines of a tile end in padding: 16 bytes keep ldmatrix free of conflicts.
 constexpr int A_LINE = A_COL ? BM : BK, A_LINES = A_COL ? BK : BM, A_PITCH = A_LINE * 2 + 16;
 constexpr int B_LINE = B_COL ? BK : BN, B_LINES = B_COL ? BN : BK, B_PITCH = B_LINE * 2 + 16;
@@ -57,8 +58,10 @@ mma_groups(const elem* x, const elem* w, const int* offsets, elem* y, int rows, 
   const elem *first_a = SWAP ? w : x, *first_b = SWAP ? x : w;
   const int a0 = SWAP ? col : row, b0 = SWAP ? row : col, a_end = SWAP ? n : end, b_end = SWAP ? end : n;
   const u64 lda = SWAP && !W_COL ? n : k, ldb = SWAP || W_COL ? k : n;
-  Bring<A_LINES, A_LINE, A_PITCH, VEC_A, NT, !A_COL, BK> a(first_a, lda, A_COL ? k : a_end, A_COL ? a_end : k, A_COL ? 0 : a0, A_COL ? a0 : 0, tid);
-  Bring<B_LINES, B_LINE, B_PITCH, VEC_B, NT, B_COL, BK> b(first_b, ldb, B_COL ? b_end : k, B_COL ? k : b_end, B_COL ? b0 : 0, B_COL ? 0 : b0, tid);
+  Bring<A_LINES, A_LINE, A_PITCH, VEC_A, NT, !A_COL, BK> a(
+      first_a, lda, A_COL ? k : a_end, A_COL ? a_end : k, A_COL ? 0 : a0, A_COL ? a0 : 0, tid);
+  Bring<B_LINES, B_LINE, B_PITCH, VEC_B, NT, B_COL, BK> b(
+      first_b, ldb, B_COL ? b_end : k, B_COL ? k : b_end, B_COL ? b0 : 0, B_COL ? 0 : b0, tid);
 #pragma unroll
   for (int s = 0; s < STAGES - 1; s++) {
     a.prime(base, STAGE, s, blocks), b.prime(base + A_BYTES, STAGE, s, blocks);
